@@ -1,0 +1,132 @@
+"""Why is it not running? One sentence, the code behind it, and what will wake it.
+
+Every non-terminal execution is claimable, held by a live lease, has a due time, or names what
+blocks it. `Explanation.wakes` says which; nothing may answer `nothing`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple, assert_never
+
+import msgspec
+
+from flowfabric.core.duration import format_ms
+from flowfabric.core.model import Execution
+from flowfabric.core.states import LaneState, PublicState, Reason, State, vector
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for people (`sentence`) and for programs (the rest)."""
+
+    state: State
+    public_state: PublicState
+    reason: Reason
+    sentence: str
+    wakes: str
+    until_ms: int | None = None
+
+
+class _Why(NamedTuple):
+    sentence: str
+    wakes: str
+    until_ms: int | None = None
+
+
+def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> Explanation:
+    """What the execution does, or what keeps it from being done."""
+    why = _parked(row) if row.parked else _why(row, now_ms, lane)
+    shown = vector(row.state, row.reason, row.attempt_state)
+    return Explanation(
+        state=row.state,
+        public_state=shown.public_state,
+        reason=shown.blocking_reason,
+        sentence=why.sentence,
+        wakes=why.wakes,
+        until_ms=why.until_ms,
+    )
+
+
+def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
+    match row.state:
+        case State.WAITING | State.ORPHANED | State.REVOKED:
+            return _claimable(row, now_ms, lane)
+        case State.DELAYED:
+            return _delayed(row, now_ms)
+        case State.ACTIVE:
+            return _active(row, now_ms)
+        case State.BLOCKED_OPERATOR:
+            return _Why("paused by an operator; unblock it to go on", "operator")
+        case State.BLOCKED_LANE:
+            return _Why("paused by policy; unblock it to go on", "operator")
+        case State.BLOCKED_DEPENDENCIES:
+            return _Why("waiting for the executions it depends on", "dependencies")
+        case State.BLOCKED_BUDGET | State.BLOCKED_QUOTA | State.BLOCKED_ROUTE:
+            return _gate(row, now_ms)
+        case State.SUSPENDED:
+            return _Why("suspended until something outside answers", "signal", row.due_ms)
+        case State.COMPLETED:
+            return _Why(f"completed at {_clock(row.ended_ms)}", "over")
+        case State.FAILED | State.CANCELLED | State.EXPIRED | State.SKIPPED:
+            detail = f": {row.outcome_detail}" if row.outcome_detail else ""
+            return _Why(f"{row.state} at {_clock(row.ended_ms)}{detail}", "over")
+        case _:
+            assert_never(row.state)
+
+
+def _claimable(row: Execution, now_ms: int, lane: LaneState) -> _Why:
+    if lane in (LaneState.PAUSED, LaneState.DISABLED):
+        return _Why(f"lane '{row.lane}' is {lane}; resume the lane to go on", "lane")
+    since = format_ms(max(now_ms - row.updated_ms, 0))
+    told = {
+        State.ORPHANED: f"its worker went silent {since} ago; any worker of",
+        State.REVOKED: f"its lease was revoked {since} ago; any worker of",
+    }.get(row.state, f"ready since {since}; waiting for a free worker of")
+    return _Why(f"{told} lane '{row.lane}' can take task '{row.kind}'", "worker")
+
+
+def _delayed(row: Execution, now_ms: int) -> _Why:
+    left = format_ms(max((row.not_before_ms or now_ms) - now_ms, 0))
+    until = _clock(row.not_before_ms)
+    if row.reason is Reason.WAITING_FOR_RETRY_BACKOFF:
+        why = f"retry {row.retry_count} after: {row.outcome_detail}; " if row.outcome_detail else ""
+        return _Why(f"{why}delayed until {until} (in {left})", "timer", row.not_before_ms)
+    return _Why(f"delayed until {until} (in {left})", "timer", row.not_before_ms)
+
+
+def _active(row: Execution, now_ms: int) -> _Why:
+    left = format_ms(max((row.lease_until_ms or now_ms) - now_ms, 0))
+    if row.reason is Reason.GRANTED:
+        return _Why(f"granted to {row.worker}, not started yet", "timer", row.lease_until_ms)
+    told = f"running on {row.worker}, attempt {row.attempt + 1}, lease for another {left}"
+    return _Why(told, "lease", row.lease_until_ms)
+
+
+def _gate(row: Execution, now_ms: int) -> _Why:
+    gate = row.reason.removeprefix("waiting_for_").replace("_", " ")
+    left = format_ms(max((row.recheck_ms or now_ms) - now_ms, 0))
+    return _Why(f"waiting for {gate}; asked again in {left}", "timer", row.recheck_ms)
+
+
+def _parked(row: Execution) -> _Why:
+    return _Why(f"parked after {row.failures} failures: {row.parked}", "operator")
+
+
+def blocking_detail(row: Execution) -> str:
+    """A short text beside the blocking reason; empty when there is nothing to add."""
+    match row.state:
+        case State.DELAYED:
+            return f"delayed until {_clock(row.not_before_ms)}"
+        case State.ORPHANED:
+            return "lease expired, awaiting reclaim"
+        case State.REVOKED:
+            return f"lease revoked: {row.outcome_detail or 'operator'}"
+        case _:
+            return ""
+
+
+def _clock(instant_ms: int | None) -> str:
+    if instant_ms is None:
+        return "an unknown time"
+    moment = datetime.fromtimestamp(instant_ms / 1000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,265 @@
+"""Ids, partitions, hash tags, and the two hashes that place things.
+
+An execution id carries its partition (`{fp:7}:<uuid>`); nobody computes it again from anything
+else. Every text has exactly one spelling, so that equal ids are equal texts on every store.
+Chance and time are arguments here; names that people choose are judged in `names.py`.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import NewType
+from uuid import UUID
+
+from flowfabric.errors import InvalidInput
+
+ExecutionId = NewType("ExecutionId", str)
+FlowId = NewType("FlowId", str)
+BudgetId = NewType("BudgetId", str)
+QuotaId = NewType("QuotaId", str)
+Namespace = NewType("Namespace", str)
+Lane = NewType("Lane", str)
+TaskName = NewType("TaskName", str)
+WorkerName = NewType("WorkerName", str)
+LeaseEpoch = NewType("LeaseEpoch", int)
+AttemptIndex = NewType("AttemptIndex", int)
+
+INDEX_MAX = 0xFFFF
+COUNT_MAX = INDEX_MAX + 1
+RUN_LENGTH = 100
+RANDOM_BITS = 74
+
+_EXECUTION_PREFIX = "{fp:"
+_INDEX_START = len(_EXECUTION_PREFIX)
+_INDEX_DIGITS_MAX = len(str(INDEX_MAX))
+_EXECUTION_ID_HINT = "an execution id looks like {fp:7}:018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"
+_PARTITION_HINT = "a partition looks like {fp:7}, {b:0} or {q:31}"
+_UUID_HINT = "use the lower-case form with four hyphens"
+
+_FNV_OFFSET = 0xCBF29CE484222325
+_FNV_PRIME = 0x100000001B3
+_MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
+_MASK_32 = 0xFFFF_FFFF
+_MASK_16 = 0xFFFF
+
+_RANDOM_LOW_BITS = 62
+_RANDOM_LOW_MASK = (1 << _RANDOM_LOW_BITS) - 1
+_UUID_VERSION = 0x7 << 76
+_UUID_VARIANT = 0b10 << 62
+_TIME_BITS = 48
+
+
+class Family(StrEnum):
+    """Who shares a partition. Executions live with their flow: EXECUTION is the same member."""
+
+    FLOW = "fp"
+    EXECUTION = FLOW
+    BUDGET = "b"
+    QUOTA = "q"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One atomic scope; its tag keeps all its keys in one slot of a cluster."""
+
+    family: Family
+    index: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index <= INDEX_MAX:
+            raise _invalid("partition", "invalid_index", f"the index must be 0..{INDEX_MAX}")
+
+    @property
+    def tag(self) -> str:
+        return f"{{{self.family}:{self.index}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounts:
+    """How many partitions each family has; fixed when a store is first used."""
+
+    flow: int = 256
+    budget: int = 32
+    quota: int = 32
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            count: object = getattr(self, item.name)
+            if type(count) is not int or not 0 < count <= COUNT_MAX:
+                raise _invalid(
+                    f"partitions.{item.name}",
+                    "invalid_input",
+                    "the number of partitions is out of range",
+                    hint=f"use a whole number from 1 to {COUNT_MAX}",
+                )
+
+
+Partitioner = Callable[[Lane, PartitionCounts], int]
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/XMODEM, the hash that Valkey Cluster uses for slots."""
+    return crc_hqx(data, 0)
+
+
+def fnv1a64(data: bytes) -> int:
+    """FNV-1a, 64 bits: for digests and jitter, never for placing records."""
+    digest = _FNV_OFFSET
+    for byte in data:
+        digest = (digest ^ byte) * _FNV_PRIME & _MASK_64
+    return digest
+
+
+def xor8hex(text: str) -> str:
+    """A digest of eight hex digits, short enough for a log line."""
+    digest = fnv1a64(text.encode())
+    return f"{digest & _MASK_32 ^ digest >> 32:08x}"
+
+
+def u16_mod(text: str, modulus: int) -> int:
+    """A stable number below `modulus` for this text; 0 when there is nothing to choose from."""
+    return (fnv1a64(text.encode()) & _MASK_16) % modulus if modulus else 0
+
+
+def next_epoch(epoch: LeaseEpoch) -> LeaseEpoch:
+    return LeaseEpoch(epoch + 1)
+
+
+def next_attempt(index: AttemptIndex) -> AttemptIndex:
+    return AttemptIndex(index + 1)
+
+
+def parse_partition(text: object, field: str = "partition") -> Partition:
+    """The partition behind a tag such as `{fp:7}`; refuses every other spelling."""
+    if not (isinstance(text, str) and text.startswith("{") and text.endswith("}")):
+        raise _invalid(field, "missing_braces", "a partition stands in braces", _PARTITION_HINT)
+    prefix, colon, digits = text[1:-1].partition(":")
+    if not colon:
+        raise _invalid(
+            field, "malformed_body", "a colon must separate family and index", _PARTITION_HINT
+        )
+    try:
+        family = Family(prefix)
+    except ValueError:
+        raise _invalid(
+            field, "unknown_family_prefix", "this family does not exist", _PARTITION_HINT
+        ) from None
+    index = _parse_index(digits)
+    if index is None:
+        raise _invalid(field, "invalid_index", f"the index must be 0..{INDEX_MAX}", _PARTITION_HINT)
+    return Partition(family, index)
+
+
+def parse_execution_id(text: object, field: str = "execution_id") -> ExecutionId:
+    """Accepts the one spelling of an execution id; any partition index of 16 bits is legal."""
+    if not (isinstance(text, str) and text.startswith(_EXECUTION_PREFIX)):
+        raise _invalid(field, "missing_tag", "the id has no partition tag", _EXECUTION_ID_HINT)
+    digits, end, uuid_text = text[_INDEX_START:].partition("}:")
+    if not end:
+        raise _invalid(field, "missing_tag", "the partition tag never ends", _EXECUTION_ID_HINT)
+    if _parse_index(digits) is None:
+        message = f"the partition index must be 0..{INDEX_MAX}, without sign or leading zeros"
+        raise _invalid(field, "invalid_partition_index", message, _EXECUTION_ID_HINT)
+    parse_uuid(uuid_text, field)
+    return ExecutionId(text)
+
+
+def parse_uuid(text: object, field: str) -> str:
+    """Accepts a UUID of any version in its canonical spelling, and nothing else."""
+    if not (isinstance(text, str) and _is_canonical_uuid(text)):
+        raise _invalid(field, "invalid_uuid", "the UUID is not a canonical one", _UUID_HINT)
+    return text
+
+
+def partition_of(execution_id: ExecutionId) -> int:
+    """The partition written in an id that was parsed or minted before; checks nothing."""
+    return int(execution_id[_INDEX_START : execution_id.index("}")])
+
+
+def execution_id(partition: int, uuid_text: str) -> ExecutionId:
+    """Joins a partition and a canonical UUID; both are the minter's own, so neither is checked."""
+    return ExecutionId(f"{{fp:{partition}}}:{uuid_text}")
+
+
+def flow_execution_id(flow_id: FlowId, uuid_text: str, counts: PartitionCounts) -> ExecutionId:
+    """The id of a flow's member: same flow, UUID and counts always give the same id."""
+    return execution_id(flow_partition(flow_id, counts), parse_uuid(uuid_text, "uuid"))
+
+
+def lane_execution_id(
+    lane: Lane, uuid_text: str, counts: PartitionCounts, *, partitioner: Partitioner | None = None
+) -> ExecutionId:
+    """The id of a solo execution placed by its lane, or by the rule that the caller brings."""
+    partition = (partitioner or lane_partition)(lane, counts)
+    if not 0 <= partition < counts.flow:
+        message = f"the partitioner must answer 0..{counts.flow - 1}"
+        raise _invalid("partitioner", "invalid_partition_index", message)
+    return execution_id(partition, parse_uuid(uuid_text, "uuid"))
+
+
+def uuid7(now_ms: int, random_bits: int) -> str:
+    """A UUID of version 7 that sorts by (now_ms, random_bits); equal arguments, equal ids."""
+    if now_ms < 0 or now_ms >> _TIME_BITS:
+        raise _invalid("now_ms", "invalid_input", f"the time must fit {_TIME_BITS} bits")
+    if random_bits < 0 or random_bits >> RANDOM_BITS:
+        raise _invalid("random_bits", "invalid_input", f"chance must fit {RANDOM_BITS} bits")
+    high = now_ms << 80 | _UUID_VERSION | random_bits >> _RANDOM_LOW_BITS << 64
+    digits = f"{high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def flow_partition(flow_id: FlowId, counts: PartitionCounts) -> int:
+    return _uuid_crc16(flow_id, "flow_id") % counts.flow
+
+
+def budget_partition(budget_id: BudgetId, counts: PartitionCounts) -> int:
+    return _uuid_crc16(budget_id, "budget_id") % counts.budget
+
+
+def quota_partition(quota_id: QuotaId, counts: PartitionCounts) -> int:
+    return _uuid_crc16(quota_id, "quota_id") % counts.quota
+
+
+def lane_partition(lane: Lane, counts: PartitionCounts) -> int:
+    """One partition for a whole lane: readable, but all its work lands in one place."""
+    return crc16(lane.encode()) % counts.flow
+
+
+def key_partition(namespace: Namespace, key: str, counts: PartitionCounts) -> int:
+    """Where an idempotency key and the execution it protects live, so that one insert writes both.
+
+    The NUL keeps ("a", "bc") apart from ("ab", "c"): neither name may contain one.
+    """
+    return crc16(f"{namespace}\0{key}".encode()) % counts.flow
+
+
+def spread(count: int, start: int, counts: PartitionCounts) -> list[int]:
+    """Partitions for `count` executions of one submit, in runs, so that one call carries many."""
+    return [(start + position // RUN_LENGTH) % counts.flow for position in range(count)]
+
+
+def _is_canonical_uuid(text: str) -> bool:
+    # UUID() also reads braces, prefixes, capitals and underscores: printing it again finds them.
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _uuid_crc16(text: str, field: str) -> int:
+    return crc16(UUID(parse_uuid(text, field)).bytes)
+
+
+def _parse_index(digits: str) -> int | None:
+    """The index, unless it is out of range or spelled in another way than we print it."""
+    if len(digits) > _INDEX_DIGITS_MAX or not (digits.isascii() and digits.isdigit()):
+        return None
+    index = int(digits)
+    return index if index <= INDEX_MAX and str(index) == digits else None
+
+
+def _invalid(field: str, code: str, message: str, hint: str = "") -> InvalidInput:
+    return InvalidInput(message, field=field, hint=hint, code=code)

@@ -1,0 +1,235 @@
+"""What a caller submits and what a worker says about its own lease.
+
+Each function is a decision: it returns the transition that follows, and reads nothing but its
+arguments. A worker's decision is made from the lease alone, so it needs no look at the store
+before the write; the guard is data. What operators and clocks decide is in `operator.py` and
+`timers.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from flowfabric.core.endings import Ending, attempt_of, ended
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
+from flowfabric.core.policy import chance, parse_policy, retry_pause_ms
+from flowfabric.core.settle import Facts, facts_of, settle
+from flowfabric.core.states import (
+    AttemptKind,
+    AttemptLifecycle,
+    AttemptState,
+    Outcome,
+    State,
+)
+from flowfabric.core.transition import Held, LogLine, Transition, begin, clip
+from flowfabric.errors import InvalidInput
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an attempt failed. A fatal one is never retried."""
+
+    reason: str
+    category: str = "handler_error"
+    fatal: bool = False
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to run something, already validated field by field."""
+
+    id: ExecutionId
+    namespace: str
+    lane: str
+    kind: str
+    payload: bytes
+    creator: str = ""
+    priority: int = 0
+    policy: str = ""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    delay_until_ms: int | None = None
+    deadline_ms: int | None = None
+    key: str | None = None
+    digest: str = ""
+
+
+def submit(order: Order, now_ms: int) -> Submission:
+    """The head of a new execution, and what is written beside it."""
+    policy = parse_policy(order.policy)
+    limits = policy.timeout_policy
+    deadline = order.deadline_ms
+    if deadline is None and limits.execution_deadline_ms is not None:
+        deadline = now_ms + limits.execution_deadline_ms
+    if deadline is not None and deadline <= now_ms:
+        raise InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+    facts = Facts(
+        deadline_ms=deadline, next_kind=AttemptKind.INITIAL, not_before_ms=order.delay_until_ms
+    )
+    return Submission(
+        execution=_new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms),
+        payload=order.payload,
+        tags=order.tags,
+        key=order.key,
+        digest=order.digest,
+        key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
+    )
+
+
+def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -> Execution:
+    settled = settle(facts, now_ms)
+    return Execution(
+        id=order.id,
+        namespace=order.namespace,
+        lane=order.lane,
+        kind=order.kind,
+        creator=order.creator,
+        created_ms=now_ms,
+        updated_ms=now_ms,
+        policy=order.policy,
+        priority=order.priority,
+        attempt_left_ms=left_ms,
+        not_before_ms=facts.not_before_ms,
+        deadline_ms=facts.deadline_ms,
+        state=settled.state,
+        reason=settled.reason,
+        due_ms=settled.due_ms,
+    )
+
+
+def held(lease: Lease) -> Held:
+    return Held(lease.epoch, lease.token, lease.started)
+
+
+def start(lease: Lease, now_ms: int) -> Transition:
+    """A granted lease begins its attempt."""
+    head = lease.head
+    patch = begin(head, now_ms)
+    until = patch["attempt_until_ms"]
+    known = (lease.until_ms, until, head.deadline_ms)
+    patch |= {
+        "state": State.ACTIVE,
+        "due_ms": min(instant for instant in known if isinstance(instant, int)),
+        "updated_ms": now_ms,
+    }
+    line = LogLine("started", {"worker": head.worker, "kind": head.next_kind})
+    return Transition(lease.id, held(lease), Writer.WORKER, patch, line)
+
+
+def renew(lease: Lease, now_ms: int, ttl_ms: int) -> Transition:
+    """Move the end of the lease. The timer stays early on purpose: it re-arms itself."""
+    patch: dict[str, Value] = {"lease_until_ms": now_ms + ttl_ms, "renewed_ms": now_ms}
+    return Transition(lease.id, held(lease), Writer.WORKER, patch)
+
+
+def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) -> Transition:
+    """Say how far it is. What is not said stays as it was."""
+    if pct is not None and not 0 <= pct <= 100:
+        raise InvalidInput(f"{pct} is not a percentage", field="pct", hint="0 to 100")
+    patch: dict[str, Value] = {"updated_ms": now_ms}
+    if pct is not None:
+        patch["progress_pct"] = pct
+    if message is not None:
+        patch["progress_message"] = clip(message)
+    return Transition(lease.id, held(lease), Writer.WORKER, patch)
+
+
+def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
+    attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
+    return Transition(
+        lease.id,
+        held(lease),
+        Writer.WORKER,
+        ended(Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL),
+        LogLine("completed"),
+        attempt,
+    )
+
+
+def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
+    """Try again after a pause while the policy allows it, else end as failed."""
+    pause = None if failure.fatal else _pause_ms(lease.head, failure.category)
+    detail = clip(failure.reason)
+    attempt = attempt_of(
+        lease.head,
+        AttemptLifecycle.ENDED_FAILURE,
+        now_ms,
+        detail=detail,
+        category=failure.category,
+    )
+    if pause is None:
+        ending = Ending(Outcome.FAILED, detail, failure.category)
+        patch = ended(ending, now_ms, AttemptState.TERMINAL)
+        line = LogLine("failed", {"reason": detail, "category": failure.category})
+    else:
+        patch = retried(lease.head, now_ms, pause) | {
+            "outcome_detail": detail,
+            "outcome_category": failure.category,
+        }
+        line = LogLine(
+            "retry_scheduled",
+            {"reason": detail, "category": failure.category, "pause_ms": pause},
+        )
+    return Transition(lease.id, held(lease), Writer.WORKER, patch, line, attempt)
+
+
+def _pause_ms(head: Execution, category: str) -> int | None:
+    return retry_pause_ms(
+        parse_policy(head.policy),
+        category=category,
+        retries_done=head.retry_count,
+        chance=chance(head.id, head.attempt),
+    )
+
+
+def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
+    """The columns of an execution that will be tried again after a pause."""
+    not_before = now_ms + pause_ms
+    facts = Facts(
+        deadline_ms=head.deadline_ms, next_kind=AttemptKind.RETRY, not_before_ms=not_before
+    )
+    return settle(facts, now_ms).patch(
+        attempt_state=AttemptState.PENDING_RETRY,
+        next_attempt=head.attempt + 1,
+        next_kind=AttemptKind.RETRY,
+        attempt_left_ms=parse_policy(head.policy).timeout_policy.attempt_timeout_ms,
+        not_before_ms=not_before,
+        retry_count=head.retry_count + 1,
+        **unowned(now_ms),
+    )
+
+
+def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
+    """Give the lease back and go on with the same attempt later; None: as soon as possible."""
+    head = lease.head
+    left = None if head.attempt_until_ms is None else max(head.attempt_until_ms - now_ms, 1)
+    facts = Facts(
+        deadline_ms=head.deadline_ms, next_kind=AttemptKind.RESUME, not_before_ms=until_ms
+    )
+    patch = settle(facts, now_ms).patch(
+        attempt_state=AttemptState.INTERRUPTED,
+        next_attempt=head.attempt,
+        next_kind=AttemptKind.RESUME,
+        attempt_left_ms=left,
+        not_before_ms=until_ms,
+        **unowned(now_ms),
+    )
+    line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})
+    attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
+    return Transition(lease.id, held(lease), Writer.WORKER, patch, line, attempt)
+
+
+def release(lease: Lease, now_ms: int) -> Transition:
+    """Hand the work back unfinished; an unstarted grant leaves no trace of an attempt."""
+    if lease.started:
+        return delay(lease, now_ms, None)
+    patch = settle(facts_of(lease.head), now_ms).patch(**unowned(now_ms))
+    return Transition(lease.id, held(lease), Writer.WORKER, patch, LogLine("grant_released"))
+
+
+def unowned(now_ms: int) -> dict[str, Value]:
+    """Nobody holds it. The token stays: it recognises a repeated call by the same owner."""
+    return {
+        "lease_until_ms": None,
+        "attempt_until_ms": None,
+        "worker": "",
+        "updated_ms": now_ms,
+    }

@@ -1,0 +1,183 @@
+"""Names, keys and tags that people choose: what is allowed, and what to do when it is not.
+
+Every function takes whatever came in and gives back the value that may be stored, or raises
+`InvalidInput` naming the field and the remedy. Limits count UTF-8 bytes. No text with a NUL or
+a lone surrogate passes anywhere: not every store could keep it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from flowfabric.core.ids import Lane, Namespace, TaskName, WorkerName
+from flowfabric.errors import InvalidInput
+
+LANE_BYTES_MAX = 64
+NAMESPACE_BYTES_MAX = 64
+TASK_BYTES_MAX = 256
+WORKER_BYTES_MAX = 256
+IDEMPOTENCY_KEY_BYTES_MAX = 512
+TAG_KEY_BYTES_MAX = 128
+TAG_VALUE_BYTES_MAX = 256
+TAGS_MAX = 64
+PRIORITY_MIN = 0
+PRIORITY_MAX = 9000
+
+_TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
+_SHOWN_MAX = 60
+
+
+def lane_name(text: object, field: str = "lane") -> Lane:
+    """1 to 64 printable ASCII characters; a space is one of them."""
+    name = _text(text, field, "use the name of a lane, such as 'default'")
+    if 0 < len(name) <= LANE_BYTES_MAX and name.isascii() and name.isprintable():
+        return Lane(name)
+    raise _bad_lane(name, field)
+
+
+def namespace_name(text: object, field: str = "namespace") -> Namespace:
+    """1 to 64 bytes of printable text in any script."""
+    name = _sized(text, field, NAMESPACE_BYTES_MAX)
+    if not name.isprintable():
+        raise _refusal(
+            field,
+            f"{_shown(name)} has characters that cannot be printed",
+            "use letters, digits, punctuation and plain spaces",
+        )
+    return Namespace(name)
+
+
+def task_name(text: object, field: str = "task") -> TaskName:
+    """1 to 256 bytes without whitespace or control characters."""
+    return TaskName(_word(text, field, TASK_BYTES_MAX))
+
+
+def worker_name(text: object, field: str = "worker") -> WorkerName:
+    """1 to 256 bytes without whitespace or control characters."""
+    return WorkerName(_word(text, field, WORKER_BYTES_MAX))
+
+
+def idempotency_key(value: object, field: str = "idempotency_key") -> str | None:
+    """Up to 512 bytes of any text but NUL; None and the empty text both mean "no key"."""
+    if value is None or value == "":
+        return None
+    return _sized(value, field, IDEMPOTENCY_KEY_BYTES_MAX)
+
+
+def tag_key(text: object, field: str = "tags") -> str:
+    """A dotted lower-case name; keys without a dot are reserved for the engine."""
+    hint = "write it as 'group.name' with lower-case letters, digits and underscores"
+    key = _text(text, field, hint)
+    if _TAG_KEY.fullmatch(key) is None:
+        raise _refusal(field, f"{_shown(key)} is not a tag key", hint)
+    if len(key) > TAG_KEY_BYTES_MAX:
+        raise _too_long(field, f"the tag key {_shown(key)}", len(key), TAG_KEY_BYTES_MAX)
+    return key
+
+
+def tags(mapping: object, field: str = "tags") -> dict[str, str]:
+    """A checked copy of up to 64 tags."""
+    if not isinstance(mapping, Mapping):
+        raise _refusal(
+            field, f"expected a mapping, got {_kind(mapping)}", "pass {'demo.tenant': 'acme'}"
+        )
+    if len(mapping) > TAGS_MAX:
+        raise _refusal(
+            field, f"{len(mapping)} tags are too many", f"use at most {TAGS_MAX} of them"
+        )
+    return {
+        tag_key(key, field): _tag_value(value, f"{field}[{key}]") for key, value in mapping.items()
+    }
+
+
+def priority(value: object, field: str = "priority") -> int:
+    """Higher goes first; values outside 0..9000 become the nearest bound."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refusal(
+            field,
+            f"expected a whole number, got {_kind(value)}",
+            f"use {PRIORITY_MIN} (last) to {PRIORITY_MAX} (first)",
+        )
+    return min(max(value, PRIORITY_MIN), PRIORITY_MAX)
+
+
+def _tag_value(value: object, field: str) -> str:
+    return _storable(_text(value, field, "write the value as text"), field, TAG_VALUE_BYTES_MAX)
+
+
+def _word(text: object, field: str, limit_bytes: int) -> str:
+    word = _sized(text, field, limit_bytes)
+    for position, character in enumerate(word):
+        if character.isspace() or _is_control(character):
+            raise _refusal(
+                field,
+                f"whitespace or a control character at position {position} of {_shown(word)}",
+                "join the parts with '-', '_' or '.'",
+            )
+    return word
+
+
+def _sized(text: object, field: str, limit_bytes: int) -> str:
+    name = _text(text, field, f"use 1 to {limit_bytes} bytes of text")
+    if not name:
+        raise _refusal(field, "must not be empty", f"use 1 to {limit_bytes} bytes of text")
+    return _storable(name, field, limit_bytes)
+
+
+def _storable(text: str, field: str, limit_bytes: int) -> str:
+    """Text that every store can keep as it is: real UTF-8, no NUL, not too long."""
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        raise _refusal(
+            field, f"{_shown(text)} is not valid Unicode", "remove the lone surrogates"
+        ) from None
+    if length > limit_bytes:
+        raise _too_long(field, _shown(text), length, limit_bytes)
+    if "\0" in text:
+        raise _refusal(field, f"{_shown(text)} contains a NUL character", "remove it")
+    return text
+
+
+def _bad_lane(name: str, field: str) -> InvalidInput:
+    """Says which rule broke; a lone surrogate counts as the three bytes it would take."""
+    raw = name.encode("utf-8", "surrogatepass")
+    hint = f"use 1 to {LANE_BYTES_MAX} printable ASCII characters"
+    if not raw:
+        return _refusal(field, "a lane needs a name", hint, code="lane_empty")
+    if len(raw) > LANE_BYTES_MAX:
+        message = f"the name is {len(raw)} bytes long"
+        return _refusal(field, message, hint, code="lane_too_long", length_bytes=len(raw))
+    index = next(index for index, byte in enumerate(raw) if not 0x20 <= byte <= 0x7E)
+    message = f"byte {index} of {_shown(name)} is not printable ASCII"
+    return _refusal(field, message, hint, code="lane_not_printable", byte_index=index)
+
+
+def _text(value: object, field: str, hint: str) -> str:
+    if not isinstance(value, str):
+        raise _refusal(field, f"expected text, got {_kind(value)}", hint)
+    return value
+
+
+def _is_control(character: str) -> bool:
+    return character < " " or "\x7f" <= character <= "\x9f"
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "...")
+
+
+def _too_long(field: str, what: str, length_bytes: int, limit_bytes: int) -> InvalidInput:
+    message = f"{what} is {length_bytes} bytes long"
+    return _refusal(field, message, f"use at most {limit_bytes} bytes", length_bytes=length_bytes)
+
+
+def _refusal(
+    field: str, message: str, hint: str, *, code: str = "invalid_input", **details: object
+) -> InvalidInput:
+    return InvalidInput(message, field=field, hint=hint, code=code, details=details)

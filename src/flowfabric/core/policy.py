@@ -1,0 +1,123 @@
+"""What an execution may do when things go wrong: retries, time limits, caps.
+
+A policy is parsed once, strictly: a field that is unknown or out of range is an error that names
+it. Every field here works; one that would not is not here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId, fnv1a64
+from flowfabric.errors import InvalidInput
+
+DAY_MS = 86_400_000
+_HUNDRED_YEARS_MS = 100 * 366 * DAY_MS
+
+Duration = Annotated[int, msgspec.Meta(ge=0, le=_HUNDRED_YEARS_MS)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Factor = Annotated[float, msgspec.Meta(ge=1.0, le=1000.0)]
+
+
+class OnAttemptTimeout(StrEnum):
+    EXPIRE = "expire"
+    RETRY = "retry"
+
+
+class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fixed", tag_field="type"):
+    """Always the same pause."""
+
+    delay_ms: Duration = 1000
+
+    def pause_ms(self, retries_done: int, chance: float) -> int:  # noqa: ARG002
+        return self.delay_ms
+
+
+class Exponential(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="exponential", tag_field="type"
+):
+    """A pause that grows with each retry, up to a limit; with jitter, half of it is chance."""
+
+    initial_delay_ms: Duration = 1000
+    max_delay_ms: Duration = 60_000
+    multiplier: Factor = 2.0
+    jitter: bool = False
+
+    def pause_ms(self, retries_done: int, chance: float) -> int:
+        # Past this exponent every multiplier is over any limit; floats would overflow.
+        grown = self.initial_delay_ms * self.multiplier ** min(retries_done, 100)
+        pause = min(grown, self.max_delay_ms)
+        return int(pause * (0.5 + chance / 2)) if self.jitter else int(pause)
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often to try again, after how long, and after which categories (none named: all)."""
+
+    max_retries: Count = 3
+    backoff: Fixed | Exponential = Exponential()
+    retryable_categories: tuple[str, ...] = ()
+
+    def allows(self, category: str, retries_done: int) -> bool:
+        named = not self.retryable_categories or category in self.retryable_categories
+        return named and retries_done < self.max_retries
+
+
+class TimeoutPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits in time, and how often a lost lease is taken up again."""
+
+    attempt_timeout_ms: Duration | None = None
+    on_attempt_timeout: OnAttemptTimeout = OnAttemptTimeout.EXPIRE
+    execution_deadline_ms: Duration | None = None
+    max_reclaim_count: Count = 100
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All of it. Without a retry policy nothing is retried."""
+
+    retry_policy: RetryPolicy | None = None
+    timeout_policy: TimeoutPolicy = TimeoutPolicy()
+    max_replay_count: Count = 10
+    dedup_window_ms: Duration = DAY_MS
+
+
+DEFAULT = Policy()
+
+
+def encode_policy(policy: Policy) -> str:
+    """The stored form; empty for a policy that says nothing."""
+    return "" if policy == DEFAULT else msgspec.json.encode(policy).decode()
+
+
+@lru_cache(maxsize=1024)
+def parse_policy(text: str) -> Policy:
+    """Decode a stored or given policy; refuses what it does not know, naming the path."""
+    if not text:
+        return DEFAULT
+    try:
+        return msgspec.json.decode(text, type=Policy)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            str(error),
+            field="policy",
+            code="invalid_policy_json",
+            hint="see the reference of policies for its fields and their ranges",
+        ) from error
+
+
+def chance(id: ExecutionId, attempt: int) -> float:
+    """A number in [0, 1) that is the same for the same attempt wherever it is decided."""
+    return fnv1a64(f"{id}:{attempt}".encode()) / 2**64
+
+
+def retry_pause_ms(
+    policy: Policy, *, category: str, retries_done: int, chance: float
+) -> int | None:
+    """How long to wait before the next try, or None when there is none."""
+    retry = policy.retry_policy
+    if retry is None or not retry.allows(category, retries_done):
+        return None
+    return retry.backoff.pause_ms(retries_done, chance)

@@ -1,0 +1,207 @@
+"""All that a decision can say: a guard, a patch of named columns, a log line.
+
+A transition that breaks the tables of `states.py` or writes a column that its writer may not
+write cannot be constructed. A changeset is several of them that happen all or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import (
+    WRITABLE,
+    Attempt,
+    Claim,
+    Execution,
+    Lane,
+    Loss,
+    Value,
+    Writer,
+)
+from flowfabric.core.states import (
+    ALLOWED,
+    ATTEMPT_STATES,
+    CLAIMABLE,
+    REASONS,
+    TERMINAL,
+    AttemptState,
+    LaneState,
+    Reason,
+    State,
+)
+from flowfabric.errors import IllegalTransition
+
+BATCH_LIMIT = 500
+DETAIL_LIMIT = 480
+
+Patch = Mapping[str, Value]
+
+
+class Held(NamedTuple):
+    """A worker's guard: active, this epoch, this token, not yet over by the store's clock."""
+
+    epoch: int
+    token: str
+    started: bool = True
+
+
+class Seen(NamedTuple):
+    """An engine's guard: nothing about the owner has changed since it was read."""
+
+    rev: int
+    state: State
+
+
+class LogLine(NamedTuple):
+    kind: str
+    detail: Mapping[str, Value] = {}
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """If the guard holds: write the patch, raise `rev`, end the attempt, append the line."""
+
+    id: ExecutionId
+    guard: Held | Seen
+    writer: Writer
+    patch: Patch
+    log: LogLine | None = None
+    attempt: Attempt | None = None
+    tags: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.patch.keys() <= WRITABLE[self.writer]:
+            extra = sorted(self.patch.keys() - WRITABLE[self.writer])
+            raise IllegalTransition(f"{self.writer} may not write {', '.join(extra)}")
+        state = self.patch.get("state")
+        if state is not None:
+            self._check_move(State(str(state)))
+
+    def _check_move(self, state: State) -> None:
+        before = State.ACTIVE if isinstance(self.guard, Held) else self.guard.state
+        if state is not before and state not in ALLOWED[before]:
+            raise IllegalTransition(f"{before} cannot become {state}")
+        attempt_state = self.patch.get("attempt_state")
+        if attempt_state is not None and attempt_state not in ATTEMPT_STATES[state]:
+            raise IllegalTransition(f"{state} cannot have the attempt state {attempt_state}")
+        reason = self.patch.get("reason")
+        if reason not in REASONS[state]:
+            raise IllegalTransition(f"{state} cannot have the reason {reason}")
+
+
+class LaneChange(NamedTuple):
+    """Set a lane's state if nobody changed it since it was read (rev 0: it was not there)."""
+
+    name: str
+    rev: int
+    state: LaneState
+
+
+class Changeset(msgspec.Struct, frozen=True):
+    """Several guarded changes, all or nothing; at most one per record."""
+
+    transitions: Sequence[Transition] = ()
+    lanes: Sequence[LaneChange] = ()
+
+    def __post_init__(self) -> None:
+        refuse_doubles([t.id for t in self.transitions])
+        refuse_doubles([change.name for change in self.lanes])
+
+
+class Applied(NamedTuple):
+    """The change happened."""
+
+    id: ExecutionId
+
+
+class Rejected(NamedTuple):
+    """The guard did not hold; `current` is the row as it was then, None if there is none."""
+
+    id: ExecutionId
+    current: Execution | None
+    has_result: bool = False
+
+
+def refuse_doubles(names: Sequence[str]) -> None:
+    """Two changes of one record in one call: one would be lost while both are reported done."""
+    if len(set(names)) != len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise IllegalTransition(f"two changes of {double} in one call")
+
+
+def clip(text: str) -> str:
+    """Keep a log line within its limit of one kilobyte."""
+    return text if len(text) <= DETAIL_LIMIT else text[: DETAIL_LIMIT - 1] + "…"
+
+
+def claimed(row: Execution, ask: Claim) -> dict[str, Value]:
+    """What a claim copies into the head. It decides nothing: the answers are already there."""
+    lease_until = ask.now_ms + ask.ttl_ms
+    patch: dict[str, Value] = {
+        "rev": row.rev + 1,
+        "state": State.ACTIVE,
+        "epoch": row.epoch + 1,
+        "lease_token": ask.token,
+        "lease_until_ms": lease_until,
+        "renewed_ms": None,
+        "worker": ask.worker,
+        "updated_ms": ask.now_ms,
+    }
+    if not ask.start:
+        due = _earliest(lease_until, row.deadline_ms)
+        return patch | {"reason": Reason.GRANTED, "due_ms": due}
+    begun = begin(row, ask.now_ms)
+    due = _earliest(lease_until, row.deadline_ms, begun["attempt_until_ms"])
+    return patch | begun | {"due_ms": due}
+
+
+def begin(row: Execution, now_ms: int) -> dict[str, Value]:
+    """The columns that say which attempt runs: copied from what the last decision wrote."""
+    left = row.attempt_left_ms
+    return {
+        "reason": Reason.NONE,
+        "attempt_state": AttemptState.RUNNING,
+        "attempt": row.next_attempt,
+        "attempt_kind": row.next_kind,
+        "attempt_started_ms": now_ms,
+        "attempt_until_ms": None if left is None else now_ms + left,
+        "started_ms": now_ms if row.started_ms is None else row.started_ms,
+        "lost": Loss.NONE,
+    }
+
+
+def guard_holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:
+    """The guard as every store must read it."""
+    if isinstance(guard, Seen):
+        return row.rev == guard.rev
+    return (
+        row.state is State.ACTIVE
+        and row.epoch == guard.epoch
+        and row.lease_token == guard.token
+        and (row.reason is not Reason.GRANTED) == guard.started
+        and row.lease_until_ms is not None
+        and row.lease_until_ms > store_now_ms
+    )
+
+
+def is_ready(row: Execution) -> bool:
+    """Whether the ready index holds this row."""
+    return row.state in CLAIMABLE
+
+
+def is_terminal(row: Execution) -> bool:
+    return row.state in TERMINAL
+
+
+def lane_changed(lane: Lane | None, change: LaneChange) -> Lane | None:
+    """The lane after the change, or None when its guard does not hold."""
+    if (lane.rev if lane else 0) != change.rev:
+        return None
+    return Lane(change.name, change.state, change.rev + 1)
+
+
+def _earliest(*instants: Value) -> int:
+    return min(instant for instant in instants if isinstance(instant, int))

@@ -1,0 +1,401 @@
+"""The whole error tree. A class answers one question: what should the caller do?
+
+FlowFabricError                 .code (stable text), .hint (what to do next), .field, .details
+├── Invalid                     the caller's mistake; never retry
+│   ├── InvalidInput            a value is out of range; names the field
+│   ├── PayloadTooLarge         a body is over the limit
+│   ├── UnknownTask             nobody registered this task here
+│   ├── IllegalTransition       a decision that the tables of states do not allow: a bug
+│   ├── MissingExtra            an optional dependency is not installed
+│   └── StoreMismatch           the store is not ours, too new, or was set up differently
+├── NotFound                    there is no such record
+│   ├── ExecutionNotFound
+│   └── LaneNotFound
+├── Refused                     a legal request at the wrong moment; says what happened instead
+│   ├── ExecutionNotActive      nobody works on it (it waits, or it has ended)
+│   ├── ExecutionNotEligible    it is not in the state this verb needs
+│   ├── ExecutionNotTerminal    only finished executions can be replayed
+│   ├── ExecutionNotLeaseable   a grant or claim was asked for something that cannot be claimed
+│   ├── ReplaysExhausted        the replay limit of its policy is reached
+│   ├── IdempotencyConflict     the key was used before, for another payload
+│   ├── LaneClosed              the lane takes no new work
+│   └── CursorExpired           the log no longer has what follows this cursor
+├── LeaseLost                   stop working; the lease is no longer yours
+│   ├── LeaseExpired
+│   ├── LeaseRevoked
+│   └── StaleLease
+├── Conflict                    raced; the engine already tried again
+├── StoreUnavailable            the store did not answer; try again later (cause chained)
+│   └── ClockSkew               the caller's clock is too far from the store's
+├── ExecutionEnded              raised by `Handle.result()` instead of a value
+│   ├── ExecutionFailed
+│   ├── ExecutionCancelled
+│   ├── ExecutionExpired
+│   └── ExecutionSkipped
+├── ResultTimeout               the result was not there in time; the execution goes on
+└── Corrupt                     a stored record cannot be read; alert somebody
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reaction(StrEnum):
+    """What a program should do about an error code."""
+
+    TERMINAL = "terminal"
+    RETRYABLE = "retryable"
+    COOPERATIVE = "cooperative"
+    INFORMATIONAL = "informational"
+    BUG = "bug"
+    EXPECTED = "expected"
+    SOFT_ERROR = "soft_error"
+
+
+class FlowFabricError(Exception):
+    """Something went wrong in FlowFabric."""
+
+    code: str = "error"
+    hint: str = ""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        field: str | None = None,
+        hint: str | None = None,
+        code: str | None = None,
+        details: dict[str, object] | None = None,
+    ) -> None:
+        self.message = message or " ".join((type(self).__doc__ or self.code).split())
+        self.field = field
+        self.details = details or {}
+        if hint is not None:
+            self.hint = hint
+        if code is not None:
+            self.code = code
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """The parts that are there, and no separators for those that are not."""
+        where = f"{self.field}: " if self.field else ""
+        remedy = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{remedy}"
+
+    @property
+    def reaction(self) -> Reaction:
+        return REACTIONS.get(self.code, Reaction.TERMINAL)
+
+    @property
+    def retryable(self) -> bool:
+        return self.reaction is Reaction.RETRYABLE
+
+
+class Invalid(FlowFabricError):
+    """The request cannot be right."""
+
+    code = "invalid_input"
+
+
+class InvalidInput(Invalid):
+    """A value is out of range."""
+
+
+class PayloadTooLarge(Invalid):
+    """A body is over the limit."""
+
+    code = "payload_too_large"
+    hint = "store large data elsewhere and pass a reference to it"
+
+
+class UnknownTask(Invalid):
+    """No task of this name is registered here."""
+
+    code = "runtime_no_handler"
+    hint = "import the module that defines it before the worker starts, then replay"
+
+
+class IllegalTransition(Invalid):
+    """A decision that the tables of states do not allow."""
+
+    code = "illegal_transition"
+
+
+class MissingExtra(Invalid):
+    """An optional dependency is not installed."""
+
+    code = "missing_extra"
+
+
+class StoreMismatch(Invalid):
+    """The store cannot be used by this version or with these settings."""
+
+    code = "store_mismatch"
+
+
+class NotFound(FlowFabricError):
+    """There is no such record."""
+
+    code = "not_found"
+
+
+class ExecutionNotFound(NotFound):
+    """Execution not found."""
+
+    code = "execution_not_found"
+    hint = "check the id; finished executions are removed after their retention"
+
+
+class LaneNotFound(NotFound):
+    """Lane not found."""
+
+    code = "lane_not_found"
+
+
+class Refused(FlowFabricError):
+    """Not possible now."""
+
+    code = "refused"
+
+
+class ExecutionNotActive(Refused):
+    """The execution is not being worked on."""
+
+    code = "execution_not_active"
+
+
+class ExecutionNotEligible(Refused):
+    """The execution is not in the state that this needs."""
+
+    code = "execution_not_eligible"
+
+
+class ExecutionNotTerminal(Refused):
+    """The execution has not ended."""
+
+    code = "execution_not_terminal"
+    hint = "only a finished execution can be replayed; cancel it first"
+
+
+class ExecutionNotLeaseable(Refused):
+    """The execution cannot be claimed now."""
+
+    code = "execution_not_leaseable"
+
+
+class ReplaysExhausted(Refused):
+    """The execution was replayed as often as its policy allows."""
+
+    code = "max_replays_exhausted"
+    hint = "raise max_replay_count in its policy, or submit it anew"
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key was used before with another payload."""
+
+    code = "idempotency_conflict"
+    hint = "use a new key for new work"
+
+
+class LaneClosed(Refused):
+    """The lane takes no new work."""
+
+    code = "lane_closed"
+    hint = "resume the lane, or submit to another one"
+
+
+class CursorExpired(Refused):
+    """The log no longer has what follows this cursor."""
+
+    code = "cursor_expired"
+    hint = "start again from the beginning of the feed"
+
+
+class LeaseLost(FlowFabricError):
+    """The lease is no longer yours; stop working."""
+
+    code = "stale_lease"
+
+
+class LeaseExpired(LeaseLost):
+    """The lease ended before it was renewed."""
+
+    code = "lease_expired"
+
+
+class LeaseRevoked(LeaseLost):
+    """The lease was revoked."""
+
+    code = "lease_revoked"
+
+
+class StaleLease(LeaseLost):
+    """Somebody else holds the lease."""
+
+    code = "stale_lease"
+
+
+class Conflict(FlowFabricError):
+    """The record kept changing under the decision."""
+
+    code = "conflict"
+    hint = "try again"
+
+
+class StoreUnavailable(FlowFabricError):
+    """The store did not do what was asked; nothing is half written."""
+
+    code = "transport"
+
+
+class ClockSkew(StoreUnavailable):
+    """The caller's clock differs too much from the store's."""
+
+    code = "clock_skew"
+    hint = "synchronise the clocks of the machines"
+
+    def __init__(self, store_now_ms: int, caller_now_ms: int) -> None:
+        super().__init__(
+            f"the caller's clock is {caller_now_ms - store_now_ms} ms off the store's",
+            details={"store_now_ms": store_now_ms, "caller_now_ms": caller_now_ms},
+        )
+        self.store_now_ms = store_now_ms
+
+
+class ExecutionEnded(FlowFabricError):
+    """The execution ended without a result."""
+
+    code = "execution_ended"
+
+
+class ExecutionFailed(ExecutionEnded):
+    """The execution failed."""
+
+    code = "failed"
+
+
+class ExecutionCancelled(ExecutionEnded):
+    """The execution was cancelled."""
+
+    code = "cancelled"
+
+
+class ExecutionExpired(ExecutionEnded):
+    """The execution ran out of time."""
+
+    code = "expired"
+
+
+class ExecutionSkipped(ExecutionEnded):
+    """The execution was skipped because something it needs did not succeed."""
+
+    code = "skipped"
+
+
+class ResultTimeout(FlowFabricError):
+    """The result was not there in time; the execution goes on."""
+
+    code = "timeout"
+
+
+class Corrupt(FlowFabricError):
+    """A stored record cannot be read."""
+
+    code = "corruption"
+
+
+_T, _R, _I = Reaction.TERMINAL, Reaction.RETRYABLE, Reaction.INFORMATIONAL
+
+# One reaction per code; a code that is not here is unknown. Where the raw and the typed tables of
+# the original disagree, the reaction is the one that neither drops work nor repeats it blindly.
+REACTIONS: dict[str, Reaction] = {
+    "stale_lease": _T,
+    "lease_expired": _T,
+    "lease_revoked": _T,
+    "execution_not_active": _T,
+    "execution_not_found": _T,
+    "execution_not_terminal": _T,
+    "max_replays_exhausted": _T,
+    "max_reclaims_exceeded": _T,
+    "max_retries_exhausted": _T,
+    "fence_required": _T,
+    "partial_fence_triple": _T,
+    "invalid_input": _T,
+    "invalid_policy_json": _T,
+    "invalid_blocking_reason": _T,
+    "invalid_tag_key": _T,
+    "invalid_capabilities": _T,
+    "payload_too_large": _T,
+    "runtime_no_handler": _T,
+    "missing_extra": _T,
+    "store_mismatch": _T,
+    "not_found": _T,
+    "lane_not_found": _T,
+    "lane_closed": _R,
+    "refused": _T,
+    "idempotency_conflict": _T,
+    "cursor_expired": _T,
+    "execution_ended": _T,
+    "failed": _T,
+    "cancelled": _T,
+    "expired": _T,
+    "skipped": _T,
+    "no_active_lease": _I,
+    "execution_not_eligible": _I,
+    "execution_not_in_eligible_set": _I,
+    "execution_not_reclaimable": _I,
+    "grant_already_exists": _I,
+    "execution_not_suspended": _I,
+    "already_suspended": _I,
+    "duplicate_signal": _I,
+    "ok_already_applied": _I,
+    "budget_soft_exceeded": _I,
+    "use_claim_resumed_execution": _R,
+    "not_a_resumed_execution": _R,
+    "execution_not_leaseable": _R,
+    "lease_conflict": _R,
+    "invalid_claim_grant": _R,
+    "claim_grant_expired": _R,
+    "no_eligible_execution": _R,
+    "waitpoint_not_found": _R,
+    "rate_limit_exceeded": _R,
+    "concurrency_limit_exceeded": _R,
+    "stale_graph_revision": _R,
+    "capability_mismatch": _R,
+    "conflict": _R,
+    "clock_skew": _R,
+    "timeout": _R,
+    "transport": _R,
+    "cluster": _R,
+    "busy_loading": _R,
+    "protocol": _T,
+    "auth": _T,
+    "script_not_loaded": _T,
+    "other": _T,
+    "budget_exceeded": Reaction.COOPERATIVE,
+    "active_attempt_exists": Reaction.BUG,
+    "attempt_not_in_created_state": Reaction.BUG,
+    "corruption": Reaction.BUG,
+    "illegal_transition": Reaction.BUG,
+    "stream_not_found": Reaction.EXPECTED,
+    "invalid_frame_type": Reaction.SOFT_ERROR,
+}
+
+
+def _leaves(root: type[FlowFabricError]) -> dict[str, type[FlowFabricError]]:
+    """Every code that a class carries as its own, nearest to the root first."""
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= {code: kind for code, kind in _leaves(child).items() if code not in found}
+    return found
+
+
+def error_class(code: str) -> type[FlowFabricError] | None:
+    """The class that a code belongs to; None for a code that nobody documented."""
+    own = _leaves(FlowFabricError).get(code)
+    if own is not None and code in REACTIONS:
+        return own
+    if code not in REACTIONS:
+        return None
+    return Invalid if code.startswith(("invalid_", "fence_", "partial_")) else Refused

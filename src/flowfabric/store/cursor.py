@@ -1,0 +1,33 @@
+"""Cursors of the log, and the refusal of clocks that are off: shared by the embedded stores.
+
+A cursor is opaque to callers. It names the life of the store it is from, so that a cursor from
+before a restore can never silently miss lines.
+"""
+
+from __future__ import annotations
+
+from flowfabric.errors import ClockSkew, CursorExpired, InvalidInput
+from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+
+
+def cursor_text(incarnation: str, position: int) -> str:
+    return f"{incarnation}:{position}"
+
+
+def parse_cursor(text: str, incarnation: str, *, last: int) -> int:
+    """The position after which to read; the beginning for an empty cursor."""
+    if not text:
+        return 0
+    life, _, position = text.rpartition(":")
+    if not position.isdecimal():
+        raise InvalidInput("is not a cursor", field="after", hint="pass one that a feed gave you")
+    if life != incarnation or int(position) > last:
+        raise CursorExpired
+    return int(position)
+
+
+def refuse_skew(clock: Clock, now_ms: int) -> None:
+    """A decision made with a wrong clock is wrong about other people's work: refuse it whole."""
+    store_now_ms = clock.now_ms()
+    if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
+        raise ClockSkew(store_now_ms, now_ms)

@@ -1,0 +1,88 @@
+"""Wake-ups: what a write made possible, told to whoever listens in this process.
+
+Hints are only hints. They may be lost, doubled or wrong in both directions; nothing may depend on
+them. Polling is what makes things right, hints make them fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution, Submission
+from flowfabric.core.states import CLAIMABLE, TERMINAL
+from flowfabric.core.transition import Transition
+
+
+class Hint(NamedTuple):
+    """What may have changed. `foreign`: another process wrote, so anything may have."""
+
+    ready: bool = False
+    due_ms: int | None = None
+    ended: tuple[ExecutionId, ...] = ()
+    foreign: bool = False
+
+
+Listener = Callable[[Hint], None]
+
+
+def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
+    heads: list[Execution] = [submission.execution for submission in batch]
+    due = [head.due_ms for head in heads if head.due_ms is not None]
+    return Hint(any(head.state in CLAIMABLE for head in heads), min(due, default=None))
+
+
+def hint_of(transitions: Iterable[Transition]) -> Hint:
+    """What these patches make possible, if they are written."""
+    ready, due, ended = False, [], []
+    for transition in transitions:
+        state = transition.patch.get("state")
+        due_ms = transition.patch.get("due_ms")
+        ready = ready or state in CLAIMABLE
+        if isinstance(due_ms, int):
+            due.append(due_ms)
+        if state in TERMINAL:
+            ended.append(transition.id)
+    return Hint(ready, min(due, default=None), tuple(ended))
+
+
+class Hints:
+    """The listeners of one store. Each is called in the event loop it subscribed from."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Listener, asyncio.AbstractEventLoop] = {}
+        self._lock = threading.Lock()
+
+    def subscribe(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners[listener] = asyncio.get_running_loop()
+
+    def unsubscribe(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners.pop(listener, None)
+
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._listeners)
+
+    def publish(self, hint: Hint) -> None:
+        if hint == Hint():
+            return
+        with self._lock:
+            listeners = list(self._listeners.items())
+        here = _running_loop()
+        for listener, loop in listeners:
+            if loop is here:
+                listener(hint)
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(listener, hint)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

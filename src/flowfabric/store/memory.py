@@ -1,0 +1,331 @@
+"""The model: the same contract with a dict for a database.
+
+It is what the other stores are compared with, and what `memory://` runs on. Everything is gone
+with the process.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
+from flowfabric.core.model import (
+    Attempt,
+    Claim,
+    DueBatch,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Malformed,
+    Query,
+    Submission,
+    Value,
+    Want,
+)
+from flowfabric.core.states import CLAIMABLE, State
+from flowfabric.core.transition import (
+    Applied,
+    Changeset,
+    LogLine,
+    Rejected,
+    Transition,
+    claimed,
+    guard_holds,
+    lane_changed,
+    refuse_doubles,
+)
+from flowfabric.store.clock import Clock, SystemClock
+from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+
+ReadyKey = tuple[int, int, ExecutionId]
+
+
+class MemoryStore:
+    """One lock, a few dicts, and two heaps that forget lazily."""
+
+    def __init__(self, clock: Clock | None = None, counts: PartitionCounts | None = None) -> None:
+        self.hints = Hints()
+        self._clock = clock or SystemClock()
+        self._counts = counts or PartitionCounts()
+        self._lock = threading.RLock()
+        self._rows: dict[ExecutionId, Execution] = {}
+        self._malformed: dict[ExecutionId, Malformed] = {}
+        self._payloads: dict[ExecutionId, bytes] = {}
+        self._tags: dict[ExecutionId, dict[str, str]] = {}
+        self._attempts: dict[ExecutionId, dict[int, Attempt]] = {}
+        self._keys: dict[tuple[str, str], tuple[ExecutionId, str, int]] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._log: list[Event] = []
+        self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
+        self._due: list[tuple[int, ExecutionId]] = []
+
+    async def migrate(self) -> PartitionCounts:
+        return self._counts
+
+    async def close(self) -> None:
+        """Nothing is held that would have to be let go."""
+
+    async def now(self) -> int:
+        return self._clock.now_ms()
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        with self._lock:
+            refuse_skew(self._clock, now_ms)
+            answers = [self._insert(submission, now_ms) for submission in batch]
+        self.hints.publish(hint_of_inserts(batch))
+        return answers
+
+    def _insert(self, submission: Submission, now_ms: int) -> Inserted:
+        row = submission.execution
+        if submission.key is not None:
+            known = self._keys.get((row.namespace, submission.key))
+            if known is not None and known[2] > now_ms:
+                return Inserted(known[0], created=False, digest=known[1])
+        if row.id in self._rows:
+            return Inserted(row.id, created=False)
+        if submission.key is not None:
+            entry = (row.id, submission.digest, submission.key_until_ms)
+            self._keys[row.namespace, submission.key] = entry
+        self._put(row)
+        self._payloads[row.id] = submission.payload
+        if submission.tags:
+            self._tags[row.id] = dict(submission.tags)
+        self._lanes.setdefault(row.lane, Lane(row.lane))
+        self._append(row, now_ms, LogLine("submitted"))
+        return Inserted(row.id, created=True)
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        with self._lock:
+            refuse_skew(self._clock, ask.now_ms)
+            rows = self._held_by(ask.token) if ask.repeated else []
+            if not rows:
+                rows = [self._take(row, ask) for row in self._best(ask)]
+            return [Lease(row, self._payloads[row.id]) for row in rows]
+
+    def _held_by(self, token: str) -> list[Execution]:
+        held = [
+            r for r in self._rows.values() if r.state is State.ACTIVE and r.lease_token == token
+        ]
+        return sorted(held, key=_ready_key)
+
+    def _best(self, ask: Claim) -> list[Execution]:
+        if ask.only is not None:
+            row = self._rows.get(ask.only)
+            fits = row is not None and row.state in CLAIMABLE and row.namespace == ask.namespace
+            return [row] if fits and row is not None and row.lane in ask.lanes else []
+        queues = [self._queue(ask.namespace, lane) for lane in ask.lanes]
+        taken: list[Execution] = []
+        while len(taken) < ask.limit:
+            best = min((queue for queue in queues if queue), key=_head, default=None)
+            if best is None:
+                break
+            row = self._rows[heapq.heappop(best)[2]]
+            taken.append(row)
+            self._forget_stale(best)
+        return taken
+
+    def _queue(self, namespace: str, lane: str) -> list[ReadyKey]:
+        queue = self._ready.setdefault((namespace, lane), [])
+        self._forget_stale(queue)
+        return queue
+
+    def _forget_stale(self, queue: list[ReadyKey]) -> None:
+        while queue and not self._is_current(queue[0]):
+            heapq.heappop(queue)
+
+    def _is_current(self, key: ReadyKey) -> bool:
+        row = self._rows.get(key[2])
+        return row is not None and row.state in CLAIMABLE and _ready_key(row) == key
+
+    def _take(self, row: Execution, ask: Claim) -> Execution:
+        taken = _patched(row, claimed(row, ask))
+        self._put(taken)
+        kind = "claimed" if ask.start else "granted"
+        self._append(
+            taken, ask.now_ms, LogLine(kind, {"worker": ask.worker, "kind": row.next_kind})
+        )
+        return taken
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        del urgent
+        refuse_doubles([transition.id for transition in transitions])
+        with self._lock:
+            refuse_skew(self._clock, now_ms)
+            answers = [self._apply(transition, now_ms) for transition in transitions]
+        self.hints.publish(hint_of(transitions))
+        return answers
+
+    def _apply(self, transition: Transition, now_ms: int) -> Applied | Rejected:
+        if not self._holds(transition):
+            return Rejected(transition.id, self._rows.get(transition.id))
+        self._write(transition, now_ms)
+        return Applied(transition.id)
+
+    def _holds(self, transition: Transition) -> bool:
+        bad = self._malformed.get(transition.id)
+        if bad is not None:
+            return transition.guard == (bad.rev, State.ACTIVE)
+        row = self._rows.get(transition.id)
+        return row is not None and guard_holds(transition.guard, row, self._clock.now_ms())
+
+    def _write(self, transition: Transition, now_ms: int) -> None:
+        if transition.id in self._malformed:
+            self._write_malformed(transition)
+            return
+        before = self._rows[transition.id]
+        row = _patched(before, {**transition.patch, "rev": before.rev + 1})
+        self._put(row)
+        if transition.attempt is not None:
+            self._keep_attempt(transition.attempt)
+        if transition.tags:
+            self._tags.setdefault(row.id, {}).update(transition.tags)
+        if transition.log is not None:
+            self._append(row, now_ms, transition.log)
+
+    def _write_malformed(self, transition: Transition) -> None:
+        before = self._malformed[transition.id]
+        failures = transition.patch["failures"]
+        after = msgspec.structs.replace(before, rev=before.rev + 1, failures=failures)
+        self._malformed[transition.id] = after
+        due_ms = transition.patch["due_ms"]
+        if isinstance(due_ms, int):
+            heapq.heappush(self._due, (due_ms, transition.id))
+
+    def _keep_attempt(self, attempt: Attempt) -> None:
+        mine = self._attempts.setdefault(attempt.execution, {})
+        first = mine.get(attempt.attempt, attempt)
+        mine[attempt.attempt] = msgspec.structs.replace(
+            attempt, kind=first.kind, started_ms=first.started_ms
+        )
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        with self._lock:
+            refuse_skew(self._clock, now_ms)
+            lanes = [lane_changed(self._lanes.get(c.name), c) for c in changes.lanes]
+            if None in lanes or not all(self._holds(t) for t in changes.transitions):
+                return False
+            for transition in changes.transitions:
+                self._write(transition, now_ms)
+            self._lanes |= {lane.name: lane for lane in lanes if lane is not None}
+        lanes_hint = Hint(ready=bool(changes.lanes))
+        self.hints.publish(lanes_hint if changes.lanes else hint_of(changes.transitions))
+        return True
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        with self._lock:
+            return [self._load(id, want) for id in want.ids]
+
+    def _load(self, id: ExecutionId, want: Want) -> Loaded | None:
+        row = self._rows.get(id)
+        if row is None:
+            return None
+        attempts = self._attempts.get(id, {})
+        last = attempts.get(row.attempt)
+        return Loaded(
+            row,
+            payload=self._payloads[id] if want.payload else b"",
+            result=last.result if want.result and last is not None else None,
+            tags=dict(sorted(self._tags.get(id, {}).items())) if want.tags else {},
+            attempts=tuple(attempts[n] for n in sorted(attempts)) if want.attempts else (),
+        )
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        with self._lock:
+            self._due = sorted(set(filter(self._is_armed, self._due)))
+            rows = [
+                self._malformed.get(id) or self._rows[id] for at, id in self._due if at <= now_ms
+            ]
+            later = (at for at, _ in self._due if at > now_ms)
+            return DueBatch(rows[:limit], next(later, None))
+
+    def _is_armed(self, timer: tuple[int, ExecutionId]) -> bool:
+        if timer[1] in self._malformed:
+            return True
+        row = self._rows.get(timer[1])
+        return row is not None and row.due_ms == timer[0]
+
+    async def find(self, query: Query) -> list[Execution]:
+        with self._lock:
+            fitting = (row for row in self._rows.values() if self._fits(row, query))
+            return heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
+
+    def _fits(self, row: Execution, query: Query) -> bool:
+        tags = self._tags.get(row.id, {})
+        return (
+            (query.after is None or row.id > query.after)
+            and query.namespace in (None, row.namespace)
+            and query.partition in (None, partition_of(row.id))
+            and query.lane in (None, row.lane)
+            and query.kind in (None, row.kind)
+            and (not query.states or row.state in query.states)
+            and query.tags.items() <= tags.items()
+        )
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        with self._lock:
+            after = parse_cursor(feed.after, _INCARNATION, last=len(self._log))
+            lines: Iterable[Event] = self._log[after:]
+            if feed.execution is not None:
+                lines = [line for line in lines if line.execution == feed.execution]
+            return list(lines)[: feed.limit]
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        with self._lock:
+            names = sorted(name for name in self._lanes if name > after)
+            return [self._lanes[name] for name in names[:limit]]
+
+    def corrupt(self, id: ExecutionId, problem: str, due_ms: int) -> None:
+        """Make a row unreadable, as a raw client could: for tests of what must survive it."""
+        with self._lock:
+            self._malformed[id] = Malformed(id, self._rows[id].rev, 0, problem)
+            heapq.heappush(self._due, (due_ms, id))
+
+    def _put(self, row: Execution) -> None:
+        self._rows[row.id] = row
+        if row.state in CLAIMABLE:
+            queue = self._ready.setdefault((row.namespace, row.lane), [])
+            heapq.heappush(queue, _ready_key(row))
+        if row.due_ms is not None:
+            heapq.heappush(self._due, (row.due_ms, row.id))
+
+    def _append(self, row: Execution, now_ms: int, line: LogLine) -> None:
+        event = Event(
+            cursor=cursor_text(_INCARNATION, len(self._log) + 1),
+            execution=row.id,
+            at_ms=now_ms,
+            kind=line.kind,
+            state=row.state,
+            attempt=row.attempt,
+            epoch=row.epoch,
+            detail=dict(line.detail),
+        )
+        self._log.append(event)
+
+
+_INCARNATION = "memory"
+
+
+def _ready_key(row: Execution) -> ReadyKey:
+    return (-row.priority, row.created_ms, row.id)
+
+
+def _head(queue: list[ReadyKey]) -> ReadyKey:
+    return queue[0]
+
+
+_replace: Callable[..., Execution] = msgspec.structs.replace
+
+
+def _patched(row: Execution, patch: dict[str, Value]) -> Execution:
+    return _replace(row, **patch)

@@ -1,0 +1,124 @@
+"""The waist: what every store can do. A store applies, it never decides.
+
+Theory. The core decides and hands over data: guards, patches, log lines. A store compares and
+writes them, for any number of records in one call, and keeps its indexes true by itself because
+they are functions of the head:
+
+    ready     rows whose state is waiting, orphaned or revoked, per namespace and lane,
+              highest priority first, then oldest, then smallest id
+    timer     rows with a `due_ms`, soonest first
+
+What holds for every verb:
+
+* Verbs may be called from any thread that runs an event loop, many at a time.
+* A writing verb happens as a whole or not at all, also when the process is killed in it. When it
+  raises, nothing of it is written, unless the outcome is unknown (a lost connection); then it can
+  be repeated with the same ids and tokens and gives the same answer.
+* `now_ms` is the caller's time. A store refuses the whole call with `ClockSkew` when it differs
+  from its own clock by more than half a second. Leases are compared with the store's own clock.
+* At most one change per record per call.
+* Every write of a record raises its `rev` by one. A column not named in a patch is not written.
+* Trouble with the store itself is `StoreUnavailable`, with its cause chained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flowfabric.core.ids import PartitionCounts
+from flowfabric.core.model import (
+    Claim,
+    DueBatch,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Query,
+    Submission,
+    Want,
+)
+from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
+from flowfabric.store.hints import Hints
+
+
+class Store(Protocol):
+    """Twelve verbs. `hints` tells this process what its writes made possible."""
+
+    hints: Hints
+
+    async def migrate(self) -> PartitionCounts:
+        """Make the store ready, or check that it is ours.
+
+        The first start fixes the schema and the partition counts; every later one must fit them,
+        else `StoreMismatch` says what does not. Repeating it changes nothing.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of everything. Repeating it is harmless."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        """Write new executions with their bodies, tags and keys; answers in the order given.
+
+        An id that exists is left alone and answered `created=False`. A key that is alive answers
+        the execution it belongs to and the digest it was used with; key and execution are written
+        together or not at all. Lanes that are not known yet come to be.
+        """
+        ...
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        """Take up to `limit` ready executions of these lanes, best first, for one worker.
+
+        Each taken row is changed as `core.transition.claimed` says, and nothing else is judged.
+        No execution is given to two callers. With `only`, that one execution or nothing. With
+        `repeated`, what an earlier call with the same token took is answered again, and new work
+        is taken only if there was none.
+        """
+        ...
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        """Write each transition whose guard holds; answers in the order given.
+
+        They are independent: a refused one comes back with the row that refused it, as it was at
+        that moment, and spoils no other. `urgent` goes before what is queued.
+        """
+        ...
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        """Write all changes, or none and answer False when any guard does not hold."""
+        ...
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        """Read executions in the order asked for; None for those that are not there."""
+        ...
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        """Read rows whose timer has passed, soonest first; a row that cannot be read is
+        `Malformed` and does not keep the others back."""
+        ...
+
+    async def find(self, query: Query) -> list[Execution]:
+        """Read the heads that fit, ordered by id, after the given one."""
+        ...
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        """Read log lines after a cursor in the order they were committed; none is ever missed.
+
+        A cursor of another life of the store, or one whose lines are gone, is `CursorExpired`.
+        """
+        ...
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        """Read lanes ordered by name, after the given one."""
+        ...

@@ -1,0 +1,40 @@
+"""Named statements from the `.sql` files beside this module.
+
+A statement begins with `-- name: <name>@<dialect>` and one sentence. Placeholders in braces stand
+for lists whose length is known only at run time; they are filled with column names from the model
+and with question marks, never with values.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+_MARK = "-- name: "
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """Every statement of a dialect by its name."""
+    found: dict[str, str] = {}
+    for file in sorted(files("flowfabric.store.sql").iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".sql"):
+            found |= _parse(file.read_text(encoding="utf-8"), dialect)
+    return found
+
+
+def _parse(text: str, dialect: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for block in text.split(_MARK)[1:]:
+        header, _, body = block.partition("\n")
+        name, _, variant = header.strip().partition("@")
+        if variant == dialect:
+            found[name] = body.strip()
+    return found
+
+
+def migrations(dialect: str) -> list[str]:
+    """The schema changes of a dialect, in order; the version of a store is how many it has."""
+    folder = files("flowfabric.store.sql.migrations")
+    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(f".{dialect}.sql"))
+    return [folder.joinpath(name).read_text(encoding="utf-8") for name in names]

@@ -1,0 +1,1 @@
+"""Statements as files, one named statement each."""

@@ -1,0 +1,62 @@
+-- name: attempt_upsert@sqlite
+-- Attempts as their leases end. How and when an attempt first began is never overwritten.
+WITH new (id, {names}) AS (VALUES {rows})
+INSERT INTO attempt (n, {names})
+SELECT e.n, {values} FROM new CROSS JOIN execution AS e ON e.id = new.id WHERE true
+ON CONFLICT (n, attempt) DO UPDATE SET
+    lifecycle = excluded.lifecycle, worker = excluded.worker, epoch = excluded.epoch,
+    ended_ms = excluded.ended_ms, detail = excluded.detail, category = excluded.category,
+    result = excluded.result
+
+-- name: attempt_load@sqlite
+-- The attempts of these executions.
+SELECT json_group_array(json_array(
+    e.id, a.attempt, a.kind, a.lifecycle, a.worker, a.epoch, a.started_ms, a.ended_ms, a.detail,
+    a.category, hex(a.result), a.result IS NULL
+))
+FROM execution AS e CROSS JOIN attempt AS a ON a.n = e.n
+WHERE e.id IN (SELECT value FROM json_each(?1))
+
+-- name: tag_upsert@sqlite
+-- Set tags; other keys stay.
+WITH new (id, key, value) AS (VALUES {rows})
+INSERT INTO tag (n, key, value)
+SELECT e.n, new.key, new.value FROM new CROSS JOIN execution AS e ON e.id = new.id WHERE true
+ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
+
+-- name: tag_load@sqlite
+-- The tags of these executions.
+SELECT json_group_array(json_array(e.id, t.key, t.value))
+FROM execution AS e CROSS JOIN tag AS t ON t.n = e.n
+WHERE e.id IN (SELECT value FROM json_each(?1))
+
+-- name: idempotency_load@sqlite
+-- Keys of a namespace that are still alive.
+SELECT json_group_array(json_array(key, id, digest)) FROM idempotency
+WHERE namespace = ?1 AND key IN (SELECT value FROM json_each(?2)) AND until_ms > ?3
+
+-- name: idempotency_upsert@sqlite
+-- Keys of new executions; a key whose time is over is used again.
+INSERT INTO idempotency (namespace, key, id, digest, until_ms) VALUES {rows}
+ON CONFLICT (namespace, key) DO UPDATE SET
+    id = excluded.id, digest = excluded.digest, until_ms = excluded.until_ms
+
+-- name: lane_ensure@sqlite
+-- Lanes come to be when something is submitted to them.
+INSERT INTO lane (name) SELECT value FROM json_each(?1) WHERE true ON CONFLICT (name) DO NOTHING
+
+-- name: lane_load@sqlite
+-- Lanes by name.
+SELECT json_group_array(json_array(name, state, rev)) FROM lane
+WHERE name IN (SELECT value FROM json_each(?1))
+
+-- name: lane_set@sqlite
+-- The state of a lane.
+INSERT INTO lane (name, state, rev) VALUES (?1, ?2, ?3)
+ON CONFLICT (name) DO UPDATE SET state = excluded.state, rev = excluded.rev
+
+-- name: lane_list@sqlite
+-- Lanes in order of their names.
+SELECT json_group_array(json_array(name, state, rev)) FROM (
+    SELECT name, state, rev FROM lane WHERE name > ?1 ORDER BY name LIMIT ?2
+)

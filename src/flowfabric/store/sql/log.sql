@@ -1,0 +1,40 @@
+-- name: log_append@sqlite
+-- One line per changed row, with what the row says now.
+WITH clock (now_ms) AS (VALUES (?1)), new (id, kind, detail) AS (VALUES {rows})
+INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail)
+SELECT e.n, (SELECT now_ms FROM clock), new.kind, e.state, e.attempt, e.epoch, new.detail
+FROM new CROSS JOIN execution AS e ON e.id = new.id
+
+-- name: log_claims@sqlite
+-- One line per claimed row.
+INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail)
+SELECT n, ?2, ?3, state, attempt, epoch, json_object('worker', worker, 'kind', next_kind)
+FROM execution WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: log_feed@sqlite
+-- Lines after a position, in the order they were committed: there is one writer at a time.
+SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
+    SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
+    FROM log AS l CROSS JOIN execution AS e ON e.n = l.n
+    WHERE l.seq > ?1 ORDER BY l.seq LIMIT ?2
+)
+
+-- name: log_history@sqlite
+-- Lines of one execution after a position.
+SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
+    SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
+    FROM execution AS e CROSS JOIN log AS l ON l.n = e.n
+    WHERE e.id = ?3 AND l.seq > ?1 ORDER BY l.seq LIMIT ?2
+)
+
+-- name: log_last@sqlite
+-- The last position given out, also if its line is gone.
+SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
+
+-- name: meta_load@sqlite
+-- What the store was set up with.
+SELECT json_group_object(name, value) FROM meta
+
+-- name: meta_set@sqlite
+-- Fixed at the first start.
+INSERT INTO meta (name, value) VALUES (?1, ?2)

@@ -1,0 +1,246 @@
+"""Statements of the writing verbs, run inside the writer's transaction.
+
+Each function does one thing for many records. Nothing here begins or ends a transaction, and
+nothing decides: guards are compared, patches are written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from flowfabric.core.model import Attempt, Claim, Execution, Inserted, Lane, Lease, Submission
+from flowfabric.core.transition import Held, LaneChange, Seen, Transition, lane_changed
+from flowfabric.store.queries import statements
+from flowfabric.store.sqlite.rows import (
+    ATTEMPT_COLUMNS,
+    COLUMNS,
+    INSERT_COLUMNS,
+    Cell,
+    cells,
+    chunks,
+    decode_heads,
+    decode_lanes,
+    decode_leases,
+    encode,
+    ids_json,
+    row_marks,
+)
+
+SQL = statements("sqlite")
+ALL_COLUMNS = ", ".join(f"e.{name}" for name in COLUMNS)
+
+Shape = tuple[bool, tuple[str, ...]]
+
+
+@lru_cache(maxsize=2048)
+def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> str:
+    return SQL[name].format(
+        rows=row_marks(width, count),
+        columns=", ".join(INSERT_COLUMNS),
+        names="".join(f", {column}" for column in names)
+        if "{patch}" in SQL[name]
+        else ", ".join(names),
+        values=", ".join(f"new.{column}" for column in names),
+        patch="".join(f"{column} = new.{column}, " for column in names),
+    )
+
+
+def run_many(
+    connection: sqlite3.Connection,
+    name: str,
+    rows: Sequence[Sequence[Cell]],
+    *,
+    names: tuple[str, ...] = (),
+    first: Sequence[Cell] = (),
+) -> int:
+    """One statement per chunk of rows; answers how many rows were changed."""
+    changed = 0
+    for chunk in chunks(rows):
+        sql = _filled(name, len(chunk[0]), len(chunk), names)
+        flat = [*first, *(cell for row in chunk for cell in row)]
+        changed += connection.execute(sql, flat).rowcount
+    return changed
+
+
+def one_text(connection: sqlite3.Connection, name: str, *arguments: Cell, columns: str = "") -> str:
+    """The single JSON text that a reading statement answers."""
+    sql = SQL[name].format(columns=columns) if columns else SQL[name]
+    text: str = connection.execute(sql, arguments).fetchone()[0]
+    return text
+
+
+def load_heads(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Execution]:
+    text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
+    return {head.id: head for head in decode_heads(text)}
+
+
+def insert(
+    connection: sqlite3.Connection, batch: Sequence[Submission], now_ms: int
+) -> list[Inserted]:
+    known = _known_keys(connection, batch, now_ms)
+    existing = _existing(connection, batch)
+    fresh: list[Submission] = []
+    answers: list[Inserted] = []
+    for submission in batch:
+        answer = _answer(submission, known, existing)
+        answers.append(answer)
+        if answer.created:
+            fresh.append(submission)
+    if fresh:
+        _write_new(connection, fresh, now_ms)
+    return answers
+
+
+def _answer(
+    submission: Submission, known: dict[tuple[str, str], Inserted], existing: set[str]
+) -> Inserted:
+    head = submission.execution
+    if submission.key is not None:
+        taken = known.get((head.namespace, submission.key))
+        if taken is not None:
+            return taken
+    if head.id in existing:
+        return Inserted(head.id, created=False)
+    existing.add(head.id)
+    if submission.key is not None:
+        entry = Inserted(head.id, created=False, digest=submission.digest)
+        known[head.namespace, submission.key] = entry
+    return Inserted(head.id, created=True)
+
+
+def _existing(connection: sqlite3.Connection, batch: Sequence[Submission]) -> set[str]:
+    ids = ids_json(submission.execution.id for submission in batch)
+    return set(msgspec.json.decode(one_text(connection, "execution_existing", ids), type=list[str]))
+
+
+def _known_keys(
+    connection: sqlite3.Connection, batch: Sequence[Submission], now_ms: int
+) -> dict[tuple[str, str], Inserted]:
+    keys: dict[str, list[str]] = {}
+    for submission in batch:
+        if submission.key is not None:
+            keys.setdefault(submission.execution.namespace, []).append(submission.key)
+    known: dict[tuple[str, str], Inserted] = {}
+    for namespace, names in keys.items():
+        text = one_text(connection, "idempotency_load", namespace, ids_json(names), now_ms)
+        for key, id, digest in msgspec.json.decode(text, type=list[tuple[str, str, str]]):
+            known[namespace, key] = msgspec.convert([id, False, digest], Inserted)
+    return known
+
+
+def _write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
+    heads = [submission.execution for submission in fresh]
+    rows = [cells(getattr(head, name) for name in INSERT_COLUMNS) for head in heads]
+    run_many(connection, "execution_insert", rows)
+    run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
+    lines = [(head.id, "submitted", "{}") for head in heads]
+    run_many(connection, "log_append", lines, first=(now_ms,))
+    tags = [(s.execution.id, key, value) for s in fresh for key, value in s.tags.items()]
+    run_many(connection, "tag_upsert", tags)
+    keys = [
+        (s.execution.namespace, s.key, s.execution.id, s.digest, s.key_until_ms)
+        for s in fresh
+        if s.key is not None
+    ]
+    run_many(connection, "idempotency_upsert", keys)
+    connection.execute(SQL["lane_ensure"], (ids_json({head.lane for head in heads}),))
+
+
+def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
+    numbers = _held_by(connection, ask.token) if ask.repeated else "[]"
+    if numbers == "[]":
+        numbers = _best(connection, ask)
+        if numbers == "[]":
+            return []
+        _take(connection, ask, numbers)
+    text = one_text(connection, "execution_leases", numbers, columns=ALL_COLUMNS)
+    leases = decode_leases(text)
+    leases.sort(key=lambda lease: (-lease.head.priority, lease.head.created_ms, lease.head.id))
+    return leases
+
+
+def _held_by(connection: sqlite3.Connection, token: str) -> str:
+    return one_text(connection, "execution_held", token)
+
+
+def _best(connection: sqlite3.Connection, ask: Claim) -> str:
+    ready: list[tuple[int, int, str, int]] = []
+    if ask.only is not None:
+        lanes = ids_json(ask.lanes)
+        text = one_text(connection, "execution_ready_one", ask.only, ask.namespace, lanes)
+        ready += _peeked.decode(text)
+    else:
+        for lane in ask.lanes:
+            text = one_text(connection, "execution_ready", ask.namespace, lane, ask.limit)
+            ready += _peeked.decode(text)
+    ready.sort()
+    return ids_json(n for _, _, _, n in ready[: ask.limit])
+
+
+_peeked = msgspec.json.Decoder(list[tuple[int, int, str, int]])
+
+
+def _take(connection: sqlite3.Connection, ask: Claim, numbers: str) -> None:
+    until_ms = ask.now_ms + ask.ttl_ms
+    name, line = ("execution_claim", "claimed") if ask.start else ("execution_grant", "granted")
+    connection.execute(SQL[name], (numbers, ask.token, ask.worker, until_ms, ask.now_ms))
+    connection.execute(SQL["log_claims"], (numbers, ask.now_ms, line))
+
+
+def patch(
+    connection: sqlite3.Connection, transitions: Sequence[Transition], store_now_ms: int
+) -> int:
+    """Write every patch whose guard holds; answers how many did."""
+    groups: dict[Shape, list[list[Cell]]] = {}
+    for transition in transitions:
+        guard = transition.guard
+        names = tuple(transition.patch)
+        row = cells((transition.id, *guard, *transition.patch.values()))
+        if isinstance(guard, Seen):
+            del row[2]  # the state is implied by the rev
+        groups.setdefault((isinstance(guard, Held), names), []).append(row)
+    changed = 0
+    for (is_held, names), rows in groups.items():
+        if is_held:
+            first = (store_now_ms,)
+            changed += run_many(connection, "execution_patch_held", rows, names=names, first=first)
+        else:
+            changed += run_many(connection, "execution_patch_seen", rows, names=names)
+    return changed
+
+
+def write_beside(
+    connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
+) -> None:
+    """What goes with patches that were written: attempts, tags, log lines."""
+    attempts = [_attempt_row(t.attempt) for t in transitions if t.attempt is not None]
+    run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
+    tags = [(t.id, key, value) for t in transitions for key, value in (t.tags or {}).items()]
+    run_many(connection, "tag_upsert", tags)
+    lines = [
+        (t.id, t.log.kind, encode(t.log.detail).decode()) for t in transitions if t.log is not None
+    ]
+    run_many(connection, "log_append", lines, first=(now_ms,))
+
+
+def _attempt_row(attempt: Attempt) -> list[Cell]:
+    return cells((attempt.execution, *(getattr(attempt, name) for name in ATTEMPT_COLUMNS)))
+
+
+def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) -> bool:
+    """Set the lanes, or change nothing when one of them is not as it was seen."""
+    if not changes:
+        return True
+    text = one_text(connection, "lane_load", ids_json(change.name for change in changes))
+    known = {lane.name: lane for lane in decode_lanes(text)}
+    after = [lane_changed(known.get(change.name), change) for change in changes]
+    lanes: list[Lane] = [lane for lane in after if lane is not None]
+    if len(lanes) < len(changes):
+        return False
+    for lane in lanes:
+        connection.execute(SQL["lane_set"], cells((lane.name, lane.state, lane.rev)))
+    return True

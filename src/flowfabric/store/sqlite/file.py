@@ -1,0 +1,165 @@
+"""Opening the file: where it may be, how connections are set up, whose it is.
+
+The first start writes the schema, the partition counts and a fresh incarnation in one transaction;
+every later start checks them. A file that is not ours is never touched.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from flowfabric.core.ids import PartitionCounts
+from flowfabric.errors import InvalidInput, StoreMismatch
+from flowfabric.store.queries import migrations, statements
+
+APPLICATION_ID = 0x46464250
+SQLITE_FLOOR = (3, 35, 0)
+CACHED_STATEMENTS = 512
+CACHE_KIB = 65_536
+
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "ncpfs",
+    }
+)
+
+
+class Setup(NamedTuple):
+    """What the file says about itself."""
+
+    counts: PartitionCounts
+    incarnation: str
+
+
+def connect(path: str, synchronous: str) -> sqlite3.Connection:
+    """A connection that never waits inside SQLite and never opens a transaction by itself."""
+    connection = sqlite3.connect(
+        path,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+        uri=path.startswith("file:"),
+    )
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def check_place(path: str) -> None:
+    """Refuse, before anything is created, a place where the file could not work."""
+    if sqlite3.sqlite_version_info < SQLITE_FLOOR:
+        raise StoreMismatch(
+            f"this Python has SQLite {sqlite3.sqlite_version}",
+            hint=f"use a Python with SQLite {'.'.join(map(str, SQLITE_FLOOR))} or newer",
+        )
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise InvalidInput(f"there is no folder {folder}", field="url", hint="create it first")
+    kind = file_system_of(folder, _mount_table())
+    if kind in _NETWORK_FILE_SYSTEMS:
+        raise InvalidInput(
+            f"{folder} is on a network file system ({kind})",
+            field="url",
+            hint="put the file on a local disk; to share work between machines use Postgres",
+        )
+
+
+def _mount_table() -> str:
+    try:
+        return Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The kind of file system that a folder is on; empty where the system does not say."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        point = fields[1].replace("\\040", " ") if len(fields) > 2 else ""
+        inside = str(folder) == point or str(folder).startswith(point.rstrip("/") + "/")
+        if point and inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def claim_file(path: str) -> None:
+    """Switch the file to the write-ahead log, unless it belongs to somebody else."""
+    connection = connect(path, "FULL")
+    try:
+        _version(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+
+
+def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:
+    """Bring the schema up to date, or refuse; runs inside one writing transaction."""
+    version = _version(connection)
+    steps = migrations("sqlite")
+    if version > len(steps):
+        raise StoreMismatch(
+            f"the file has schema version {version}, this FlowFabric knows {len(steps)}",
+            hint="upgrade FlowFabric on this machine",
+        )
+    for step in steps[version:]:
+        _run_script(connection, step)
+    if version == 0:
+        _first_start(connection, wanted or PartitionCounts())
+    connection.execute(f"PRAGMA user_version = {len(steps)}")
+    return _checked_setup(connection, wanted)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if owner != APPLICATION_ID and (owner or version or tables):
+        raise StoreMismatch("the file belongs to another program", hint="choose another path")
+    return version if owner == APPLICATION_ID else 0
+
+
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
+    """Statement by statement: `executescript` would commit the transaction it runs in."""
+    for statement in script.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def _first_start(connection: sqlite3.Connection, counts: PartitionCounts) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    facts = {**asdict(counts), "incarnation": secrets.token_hex(8)}
+    for name, value in facts.items():
+        connection.execute(statements("sqlite")["meta_set"], (name, str(value)))
+
+
+def _checked_setup(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:
+    text = connection.execute(statements("sqlite")["meta_load"]).fetchone()[0]
+    facts = msgspec.json.decode(text, type=dict[str, str])
+    names = asdict(PartitionCounts())
+    stored = PartitionCounts(**{name: int(facts[name]) for name in names})
+    if wanted is not None and wanted != stored:
+        raise StoreMismatch(
+            f"the file was set up with partitions {stored}, not {wanted}",
+            field="partitions",
+            hint="leave the counts away, or use a new file: they are fixed at the first start",
+        )
+    return Setup(stored, facts["incarnation"])

@@ -1,0 +1,105 @@
+"""Statements of the reading verbs: each answers one JSON text, decoded in one go."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.model import (
+    DueBatch,
+    Execution,
+    Feed,
+    Lane,
+    Loaded,
+    Query,
+    Want,
+)
+from flowfabric.store.sqlite.changes import ALL_COLUMNS, SQL, load_heads, one_text
+from flowfabric.store.sqlite.rows import (
+    decode_attempts,
+    decode_bodies,
+    decode_due,
+    decode_heads,
+    decode_lanes,
+    encode,
+    ids_json,
+)
+
+# Greater than every id: ids are ASCII.
+_AFTER_ALL_IDS = "\x7f"
+
+
+def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
+    ids = ids_json(want.ids)
+    heads = load_heads(connection, want.ids)
+    payloads = decode_bodies(one_text(connection, "payload_load", ids)) if want.payload else {}
+    results = decode_bodies(one_text(connection, "result_load", ids)) if want.result else {}
+    tags = _tags(connection, ids) if want.tags else {}
+    attempts = decode_attempts(one_text(connection, "attempt_load", ids)) if want.attempts else {}
+    return [
+        Loaded(
+            heads[id],
+            payload=payloads.get(id, b""),
+            result=results.get(id),
+            tags=dict(sorted(tags.get(id, {}).items())),
+            attempts=tuple(sorted(attempts.get(id, ()), key=lambda attempt: attempt.attempt)),
+        )
+        if id in heads
+        else None
+        for id in want.ids
+    ]
+
+
+def _tags(connection: sqlite3.Connection, ids: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    rows = msgspec.json.decode(
+        one_text(connection, "tag_load", ids), type=list[tuple[str, str, str]]
+    )
+    for id, key, value in rows:
+        found.setdefault(id, {})[key] = value
+    return found
+
+
+def readable_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Execution]:
+    """Heads by id, without those that cannot be read."""
+    text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
+    return {head.id: head for head in decode_due(text) if isinstance(head, Execution)}
+
+
+def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
+    text = one_text(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
+    upcoming = connection.execute(SQL["execution_next_due"], (now_ms,)).fetchone()[0]
+    return DueBatch(decode_due(text), upcoming)
+
+
+def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:
+    lower, upper = "", _AFTER_ALL_IDS
+    if query.partition is not None:
+        lower = f"{{fp:{query.partition}}}:"
+        upper = lower + _AFTER_ALL_IDS
+    text = one_text(
+        connection,
+        "execution_find",
+        max(lower, query.after or ""),
+        upper,
+        query.namespace,
+        query.lane,
+        query.kind,
+        encode(query.states).decode() if query.states else None,
+        encode(query.tags).decode(),
+        query.limit,
+        columns=ALL_COLUMNS,
+    )
+    return sorted(decode_heads(text), key=lambda head: head.id)
+
+
+def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str:
+    if feed.execution is None:
+        return one_text(connection, "log_feed", after, feed.limit)
+    return one_text(connection, "log_history", after, feed.limit, feed.execution)
+
+
+def lanes(connection: sqlite3.Connection, after: str, limit: int) -> list[Lane]:
+    return decode_lanes(one_text(connection, "lane_list", after, limit))

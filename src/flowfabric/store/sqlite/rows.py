@@ -1,0 +1,168 @@
+"""Records to and from rows.
+
+Reads come back as one JSON text per statement and writes go in as one statement per batch. Both
+matter for the same reason: each step of SQLite lets go of Python's lock and must get it back, which
+under load costs more than the row itself (see the decision about statement shapes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import (
+    Attempt,
+    Event,
+    Execution,
+    Lane,
+    Lease,
+    Malformed,
+    Value,
+)
+from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
+from flowfabric.store.cursor import cursor_text
+
+Cell = str | int | bool | bytes | None
+
+COLUMNS: tuple[str, ...] = tuple(field.name for field in msgspec.structs.fields(Execution))
+ATTEMPT_COLUMNS = tuple(
+    field.name for field in msgspec.structs.fields(Attempt) if field.name != "execution"
+)
+# What a submit can set; every other column starts from its default.
+INSERT_COLUMNS = (
+    "id",
+    "namespace",
+    "lane",
+    "kind",
+    "creator",
+    "created_ms",
+    "policy",
+    "state",
+    "reason",
+    "priority",
+    "updated_ms",
+    "attempt_left_ms",
+    "not_before_ms",
+    "deadline_ms",
+    "due_ms",
+)
+CHUNKS = (100, 25, 5, 1)
+
+_heads = msgspec.json.Decoder(list[Execution], strict=False)
+_claimed = msgspec.json.Decoder(list[tuple[Execution, str]], strict=False)
+_bodies = msgspec.json.Decoder(list[tuple[str, str]])
+_lanes = msgspec.json.Decoder(list[Lane], strict=False)
+_raw = msgspec.json.Decoder(list[list[Value]])
+_attempts = msgspec.json.Decoder(
+    list[
+        tuple[
+            str,
+            int,
+            AttemptKind,
+            AttemptLifecycle,
+            str,
+            int,
+            int | None,
+            int | None,
+            str,
+            str,
+            str,
+            int,
+        ]
+    ]
+)
+_events = msgspec.json.Decoder(list[tuple[int, str, int, str, State, int, int, str]])
+_detail = msgspec.json.Decoder(dict[str, Value])
+encode = msgspec.json.Encoder().encode
+
+
+def ids_json(ids: Iterable[str | int]) -> str:
+    return encode(list(ids)).decode()
+
+
+def decode_heads(text: str) -> list[Execution]:
+    return _heads.decode(text)
+
+
+def decode_due(text: str) -> list[Execution | Malformed]:
+    """Heads; if one of them cannot be read, each by itself, so that it keeps no other back."""
+    try:
+        return list(_heads.decode(text))
+    except msgspec.DecodeError:
+        return [_head_or_malformed(row) for row in _raw.decode(text)]
+
+
+def _head_or_malformed(row: list[Value]) -> Execution | Malformed:
+    try:
+        return msgspec.convert(row, Execution, strict=False)
+    except msgspec.ValidationError as error:
+        cells = dict(zip(COLUMNS, row, strict=True))
+        failures = cells["failures"]
+        return Malformed(
+            ExecutionId(str(cells["id"])),
+            int(cells["rev"] or 0),
+            failures if isinstance(failures, int) else 0,
+            str(error),
+        )
+
+
+def decode_leases(text: str) -> list[Lease]:
+    return [Lease(head, bytes.fromhex(body)) for head, body in _claimed.decode(text)]
+
+
+def decode_bodies(text: str) -> dict[str, bytes]:
+    return {id: bytes.fromhex(body) for id, body in _bodies.decode(text)}
+
+
+def decode_attempts(text: str) -> dict[str, list[Attempt]]:
+    found: dict[str, list[Attempt]] = {}
+    for id, *cells, body, is_empty in _attempts.decode(text):
+        result = None if is_empty else bytes.fromhex(body)
+        named = dict(zip(ATTEMPT_COLUMNS, [*cells, result], strict=True))
+        attempt = msgspec.convert({"execution": id, **named}, Attempt)
+        found.setdefault(id, []).append(attempt)
+    return found
+
+
+def decode_lanes(text: str) -> list[Lane]:
+    return _lanes.decode(text)
+
+
+def decode_events(text: str, incarnation: str) -> list[Event]:
+    return [
+        Event(
+            cursor=cursor_text(incarnation, seq),
+            execution=ExecutionId(id),
+            at_ms=at_ms,
+            kind=kind,
+            state=state,
+            attempt=attempt,
+            epoch=epoch,
+            detail=_detail.decode(detail),
+        )
+        for seq, id, at_ms, kind, state, attempt, epoch, detail in _events.decode(text)
+    ]
+
+
+def cells(values: Iterable[Cell]) -> list[Cell]:
+    """Bare values: SQLite would look for an adapter of each enum first."""
+    return [value._value_ if isinstance(value, StrEnum) else value for value in values]
+
+
+@lru_cache(maxsize=1024)
+def row_marks(width: int, count: int) -> str:
+    row = "(" + ",".join("?" * width) + ")"
+    return ",".join([row] * count)
+
+
+def chunks(rows: Sequence[Sequence[Cell]]) -> Iterator[Sequence[Sequence[Cell]]]:
+    """Cut into few sizes, so that few statements are ever prepared."""
+    start = 0
+    for size in CHUNKS:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size

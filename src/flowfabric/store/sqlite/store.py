@@ -1,0 +1,226 @@
+"""The verbs of the waist over one SQLite file.
+
+Writes go through the one writer thread; reads have a connection and a thread of their own and see
+every write that was answered before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from flowfabric.core.ids import PartitionCounts
+from flowfabric.core.model import (
+    Claim,
+    DueBatch,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Query,
+    Submission,
+    Want,
+)
+from flowfabric.core.transition import (
+    Applied,
+    Changeset,
+    Rejected,
+    Transition,
+    guard_holds,
+    refuse_doubles,
+)
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store.clock import Clock, SystemClock
+from flowfabric.store.cursor import parse_cursor, refuse_skew
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.sqlite import changes as sql
+from flowfabric.store.sqlite import reads
+from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
+from flowfabric.store.sqlite.patience import patiently, unavailable
+from flowfabric.store.sqlite.rows import decode_events
+from flowfabric.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """One file. `synchronous`: FULL (default) or NORMAL."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        synchronous: str = "FULL",
+        clock: Clock | None = None,
+        counts: PartitionCounts | None = None,
+    ) -> None:
+        self.hints = Hints()
+        self.path = path
+        self._synchronous = synchronous
+        self._clock = clock or SystemClock()
+        self._wanted = counts
+        self._setup: Setup | None = None
+        self._writer: Writer | None = None
+        self._reader: ThreadPoolExecutor | None = None
+        self._reading: sqlite3.Connection | None = None
+
+    async def migrate(self) -> PartitionCounts:
+        if self._setup is None:
+            check_place(self.path)
+            self._start()
+            self._setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+        return self._setup.counts
+
+    def _start(self) -> None:
+        try:
+            patiently(lambda: claim_file(self.path))
+        except sqlite3.DatabaseError as error:
+            raise unavailable(error) from error
+        self._writer = Writer(
+            lambda: connect(self.path, self._synchronous),
+            is_watched=lambda: self.hints.is_heard,
+            on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
+        )
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
+
+    async def close(self) -> None:
+        writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+        if writer is not None:
+            await asyncio.to_thread(writer.close)
+        if reader is not None:
+            await asyncio.to_thread(reader.shutdown)
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+        self._setup = None
+
+    async def _write(
+        self, work: Callable[[sqlite3.Connection], T], *, rows: int, urgent: bool = False
+    ) -> T:
+        if self._writer is None:
+            raise StoreUnavailable("the store is not open")
+        return await asyncio.wrap_future(self._writer.submit(work, rows=rows, urgent=urgent))
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._reader is None:
+            raise StoreUnavailable("the store is not open")
+        return await asyncio.wrap_future(self._reader.submit(self._reading_with, work))
+
+    def _reading_with(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return patiently(lambda: work(self._reader_connection()))
+        except sqlite3.DatabaseError as error:
+            raise unavailable(error) from error
+
+    def _reader_connection(self) -> sqlite3.Connection:
+        if self._reading is None:
+            self._reading = connect(self.path, self._synchronous)
+            self._reading.execute("PRAGMA query_only = ON")
+        return self._reading
+
+    async def now(self) -> int:
+        return self._clock.now_ms()
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        def work(connection: sqlite3.Connection) -> list[Inserted]:
+            refuse_skew(self._clock, now_ms)
+            return sql.insert(connection, batch, now_ms)
+
+        answers = await self._write(work, rows=len(batch))
+        self.hints.publish(hint_of_inserts(batch))
+        return answers
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        def work(connection: sqlite3.Connection) -> list[Lease]:
+            refuse_skew(self._clock, ask.now_ms)
+            return sql.claim(connection, ask)
+
+        return await self._write(work, rows=ask.limit)
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        refuse_doubles([transition.id for transition in transitions])
+
+        def work(connection: sqlite3.Connection) -> list[Applied | Rejected]:
+            refuse_skew(self._clock, now_ms)
+            return self._apply(connection, transitions, now_ms)
+
+        answers = await self._write(work, rows=len(transitions), urgent=urgent)
+        self.hints.publish(hint_of(transitions))
+        return answers
+
+    def _apply(
+        self, connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
+    ) -> list[Applied | Rejected]:
+        """All at once; only if some guard did not hold, look which, and write the others."""
+        store_now_ms = self._clock.now_ms()
+        connection.execute("SAVEPOINT apply")
+        if sql.patch(connection, transitions, store_now_ms) == len(transitions):
+            connection.execute("RELEASE apply")
+            sql.write_beside(connection, transitions, now_ms)
+            return [Applied(transition.id) for transition in transitions]
+        connection.execute("ROLLBACK TO apply")
+        connection.execute("RELEASE apply")
+        current = reads.readable_heads(connection, [t.id for t in transitions])
+        good = [t for t in transitions if _holds(t, current, store_now_ms)]
+        sql.patch(connection, good, store_now_ms)
+        sql.write_beside(connection, good, now_ms)
+        written = {t.id for t in good}
+        return [
+            Applied(t.id) if t.id in written else Rejected(t.id, current.get(t.id))
+            for t in transitions
+        ]
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        def work(connection: sqlite3.Connection) -> bool:
+            refuse_skew(self._clock, now_ms)
+            current = sql.load_heads(connection, [t.id for t in changes.transitions])
+            store_now_ms = self._clock.now_ms()
+            if not all(_holds(t, current, store_now_ms) for t in changes.transitions):
+                return False
+            if not sql.change_lanes(connection, changes.lanes):
+                return False
+            sql.patch(connection, changes.transitions, store_now_ms)
+            sql.write_beside(connection, changes.transitions, now_ms)
+            return True
+
+        rows = len(changes.transitions) + len(changes.lanes)
+        done = await self._write(work, rows=rows)
+        if done:
+            lanes_hint = Hint(ready=bool(changes.lanes))
+            self.hints.publish(lanes_hint if changes.lanes else hint_of(changes.transitions))
+        return done
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        return await self._read(lambda connection: reads.load(connection, want))
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        return await self._read(lambda connection: reads.due(connection, now_ms, limit))
+
+    async def find(self, query: Query) -> list[Execution]:
+        return await self._read(lambda connection: reads.find(connection, query))
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        incarnation = self._setup.incarnation if self._setup else ""
+
+        def work(connection: sqlite3.Connection) -> list[Event]:
+            last: int = connection.execute(sql.SQL["log_last"]).fetchone()[0]
+            after = parse_cursor(feed.after, incarnation, last=last)
+            return decode_events(reads.log(connection, feed, after), incarnation)
+
+        return await self._read(work)
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        return await self._read(lambda connection: reads.lanes(connection, after, limit))
+
+
+def _holds(transition: Transition, current: dict[str, Execution], store_now_ms: int) -> bool:
+    row = current.get(transition.id)
+    return row is not None and guard_holds(transition.guard, row, store_now_ms)

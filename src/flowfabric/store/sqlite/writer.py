@@ -1,0 +1,181 @@
+"""The one thread of a process that writes, with group commit.
+
+Why one thread: SQLite has one writer at a time anyway, and a thread that waits its turn in our own
+queue is served in order, while connections that wait in SQLite's busy handler can starve for
+seconds. Every transaction is `BEGIN IMMEDIATE`, so it never has to upgrade, and waits for other
+processes with short random pauses of our own. Works that are queued while a transaction runs share
+the next one, up to a bound in rows and time, so that the cost of a sync to disk is shared too.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
+
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store.sqlite.patience import patiently, translated
+
+T = TypeVar("T")
+
+TRANSACTION_SECONDS = 0.005
+TRANSACTION_ROWS = 500
+WATCH_SECONDS = 0.025
+IDLE_SECONDS = 1.0
+
+
+class Work(NamedTuple):
+    """Something to do inside a transaction, and how to hand over what came of it."""
+
+    do: Callable[[sqlite3.Connection], None]
+    deliver: Callable[[], None]
+    fail: Callable[[BaseException], None]
+    is_wanted: Callable[[], bool]
+    rows: int
+
+
+def _work(run: Callable[[sqlite3.Connection], T], future: Future[T], rows: int) -> Work:
+    answer: list[T] = []
+
+    def do(connection: sqlite3.Connection) -> None:
+        answer[:] = [run(connection)]
+
+    return Work(
+        do=do,
+        deliver=lambda: future.set_result(answer[0]),
+        fail=future.set_exception,
+        is_wanted=future.set_running_or_notify_cancel,
+        rows=rows,
+    )
+
+
+class Writer:
+    """Owns the writing connection. `on_foreign` is called when another process has written."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        is_watched: Callable[[], bool],
+        on_foreign: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._is_watched = is_watched
+        self._on_foreign = on_foreign
+        self._urgent: deque[Work] = deque()
+        self._queue: deque[Work] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._loop, name="flowfabric-writer", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, run: Callable[[sqlite3.Connection], T], *, rows: int = 1, urgent: bool = False
+    ) -> Future[T]:
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closing:
+                raise StoreUnavailable("the store is closed")
+            (self._urgent if urgent else self._queue).append(_work(run, future, rows))
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        connection = self._connect()
+        version = _data_version(connection)
+        try:
+            while self._wait():
+                self._transaction(connection)
+                seen = _data_version(connection)
+                if seen != version:
+                    version = seen
+                    self._on_foreign()
+        finally:
+            connection.close()
+
+    def _wait(self) -> bool:
+        """Until there is work, or it is time to look whether others wrote; False at the end."""
+        with self._changed:
+            if not self._queue and not self._urgent and not self._closing:
+                self._changed.wait(WATCH_SECONDS if self._is_watched() else IDLE_SECONDS)
+            return bool(self._queue or self._urgent or not self._closing)
+
+    def _take(self) -> Work | None:
+        with self._changed:
+            while self._urgent or self._queue:
+                work = (self._urgent or self._queue).popleft()
+                if work.is_wanted():
+                    return work
+        return None
+
+    def _transaction(self, connection: sqlite3.Connection) -> None:
+        first = self._take()
+        if first is None:
+            return
+        works = [first]
+        try:
+            _begin(connection)
+            self._fill(connection, works)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            _rollback(connection)
+            self._one_by_one(connection, works, error)
+        else:
+            for work in works:
+                work.deliver()
+
+    def _fill(self, connection: sqlite3.Connection, works: list[Work]) -> None:
+        """Do the first work and as many of the queued ones as fit into one transaction."""
+        end = time.monotonic() + TRANSACTION_SECONDS
+        rows = works[0].rows
+        works[0].do(connection)
+        while rows < TRANSACTION_ROWS and time.monotonic() < end:
+            work = self._take()
+            if work is None:
+                return
+            works.append(work)
+            rows += work.rows
+            work.do(connection)
+
+    def _one_by_one(
+        self, connection: sqlite3.Connection, works: list[Work], error: BaseException
+    ) -> None:
+        """One work failed: it must not take the others with it, so each gets its own try."""
+        if len(works) == 1:
+            works[0].fail(translated(error))
+            return
+        for work in works:
+            try:
+                _begin(connection)
+                work.do(connection)
+                connection.execute("COMMIT")
+            except BaseException as own:
+                _rollback(connection)
+                work.fail(translated(own))
+            else:
+                work.deliver()
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return version
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def _rollback(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
