@@ -33,6 +33,7 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 │   ├── ExecutionExpired
 │   └── ExecutionSkipped
 ├── ResultTimeout               the result was not there in time; the execution goes on
+├── TaskError                   raise it in a task to say how the attempt failed
 └── Corrupt                     a stored record cannot be read; alert somebody
 """
 
@@ -299,6 +300,19 @@ class ResultTimeout(FlowFabricError):
     code = "timeout"
 
 
+class TaskError(FlowFabricError):
+    """The attempt failed. `category` is matched by retry policies; a fatal one is not retried."""
+
+    code = "task_error"
+
+    def __init__(
+        self, message: str, *, category: str = "handler_error", fatal: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.category = category
+        self.fatal = fatal
+
+
 class Corrupt(FlowFabricError):
     """A stored record cannot be read."""
 
@@ -337,6 +351,7 @@ REACTIONS: dict[str, Reaction] = {
     "idempotency_conflict": _T,
     "cursor_expired": _T,
     "execution_ended": _T,
+    "task_error": _T,
     "failed": _T,
     "cancelled": _T,
     "expired": _T,

@@ -56,13 +56,10 @@ def submit(order: Order, now_ms: int) -> Submission:
     """The head of a new execution, and what is written beside it."""
     policy = parse_policy(order.policy)
     limits = policy.timeout_policy
-    deadline = order.deadline_ms
-    if deadline is None and limits.execution_deadline_ms is not None:
-        deadline = now_ms + limits.execution_deadline_ms
-    if deadline is not None and deadline <= now_ms:
-        raise InvalidInput("is in the past", field="deadline", hint="give an instant to come")
     facts = Facts(
-        deadline_ms=deadline, next_kind=AttemptKind.INITIAL, not_before_ms=order.delay_until_ms
+        deadline_ms=deadline_of(order, now_ms),
+        next_kind=AttemptKind.INITIAL,
+        not_before_ms=order.delay_until_ms,
     )
     return Submission(
         execution=_new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms),
@@ -72,6 +69,17 @@ def submit(order: Order, now_ms: int) -> Submission:
         digest=order.digest,
         key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
     )
+
+
+def deadline_of(order: Order, now_ms: int) -> int | None:
+    """When it must have ended, said by the order or by its policy."""
+    deadline = order.deadline_ms
+    if deadline is None:
+        span = parse_policy(order.policy).timeout_policy.execution_deadline_ms
+        return None if span is None else now_ms + span
+    if deadline <= now_ms:
+        raise InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+    return deadline
 
 
 def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -> Execution:

@@ -288,11 +288,15 @@ class DueBatch(msgspec.Struct, frozen=True):
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """Which lines of the log: after this cursor, of one execution or of all."""
+    """Which lines of the log: after this cursor, of one execution or of all.
+
+    `newest` asks for the last line alone: where a follower begins.
+    """
 
     after: str = ""
     execution: ExecutionId | None = None
     limit: int = 1000
+    newest: bool = False
 
 
 class Lane(msgspec.Struct, frozen=True, array_like=True):

@@ -25,7 +25,7 @@ from flowfabric.core.lifecycle import retried
 from flowfabric.core.model import Admission, Attempt, Execution, Loss, Malformed, Value, Writer
 from flowfabric.core.policy import OnAttemptTimeout, chance, parse_policy, retry_pause_ms
 from flowfabric.core.settle import facts_of, settle
-from flowfabric.core.states import TERMINAL, AttemptLifecycle, Outcome, Reason, State
+from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptLifecycle, Outcome, Reason, State
 from flowfabric.core.transition import LogLine, Seen, Transition, clip
 
 TIMEOUT_CATEGORY = "timeout"
@@ -66,7 +66,7 @@ def timers(row: Execution) -> list[tuple[int, Duty]]:
         found.append((None if granted else row.attempt_until_ms, Duty.ATTEMPT_TIMEOUT))
     elif row.state is State.DELAYED:
         found.append((row.not_before_ms, Duty.DELAYED_PROMOTER))
-    elif row.admission is not Admission.NONE:
+    elif row.state in RUNNABLE and row.admission is not Admission.NONE:
         found.append((row.recheck_ms, Duty.UNBLOCK))
     named = [(instant, duty) for instant, duty in found if instant is not None]
     return sorted(named, key=lambda timer: (timer[0], _RANK[timer[1]]))

@@ -6,7 +6,7 @@ write cannot be constructed. A changeset is several of them that happen all or n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -141,7 +141,6 @@ def claimed(row: Execution, ask: Claim) -> dict[str, Value]:
     """What a claim copies into the head. It decides nothing: the answers are already there."""
     lease_until = ask.now_ms + ask.ttl_ms
     patch: dict[str, Value] = {
-        "rev": row.rev + 1,
         "state": State.ACTIVE,
         "epoch": row.epoch + 1,
         "lease_token": ask.token,
@@ -171,6 +170,14 @@ def begin(row: Execution, now_ms: int) -> dict[str, Value]:
         "started_ms": now_ms if row.started_ms is None else row.started_ms,
         "lost": Loss.NONE,
     }
+
+
+_replace: Callable[..., Execution] = msgspec.structs.replace
+
+
+def patched(row: Execution, patch: Patch) -> Execution:
+    """The row after a patch; its `rev` has risen by one."""
+    return _replace(row, **{**patch, "rev": row.rev + 1})
 
 
 def guard_holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:

@@ -18,11 +18,16 @@ from flowfabric.core.transition import Transition
 
 
 class Hint(NamedTuple):
-    """What may have changed. `foreign`: another process wrote, so anything may have."""
+    """What may have changed.
+
+    `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
+    process wrote, so anything may have changed.
+    """
 
     ready: bool = False
     due_ms: int | None = None
     ended: tuple[ExecutionId, ...] = ()
+    fenced: tuple[ExecutionId, ...] = ()
     foreign: bool = False
 
 
@@ -37,7 +42,7 @@ def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
 
 def hint_of(transitions: Iterable[Transition]) -> Hint:
     """What these patches make possible, if they are written."""
-    ready, due, ended = False, [], []
+    ready, due, ended, fenced = False, [], [], []
     for transition in transitions:
         state = transition.patch.get("state")
         due_ms = transition.patch.get("due_ms")
@@ -46,7 +51,9 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
             due.append(due_ms)
         if state in TERMINAL:
             ended.append(transition.id)
-    return Hint(ready, min(due, default=None), tuple(ended))
+        if "epoch" in transition.patch:
+            fenced.append(transition.id)
+    return Hint(ready, min(due, default=None), tuple(ended), tuple(fenced))
 
 
 class Hints:

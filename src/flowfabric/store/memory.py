@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -27,7 +27,6 @@ from flowfabric.core.model import (
     Malformed,
     Query,
     Submission,
-    Value,
     Want,
 )
 from flowfabric.core.states import CLAIMABLE, State
@@ -40,6 +39,7 @@ from flowfabric.core.transition import (
     claimed,
     guard_holds,
     lane_changed,
+    patched,
     refuse_doubles,
 )
 from flowfabric.store.clock import Clock, SystemClock
@@ -147,7 +147,7 @@ class MemoryStore:
         return row is not None and row.state in CLAIMABLE and _ready_key(row) == key
 
     def _take(self, row: Execution, ask: Claim) -> Execution:
-        taken = _patched(row, claimed(row, ask))
+        taken = patched(row, claimed(row, ask))
         self._put(taken)
         kind = "claimed" if ask.start else "granted"
         self._append(
@@ -184,7 +184,7 @@ class MemoryStore:
             self._write_malformed(transition)
             return
         before = self._rows[transition.id]
-        row = _patched(before, {**transition.patch, "rev": before.rev + 1})
+        row = patched(before, transition.patch)
         self._put(row)
         if transition.attempt is not None:
             self._keep_attempt(transition.attempt)
@@ -278,7 +278,7 @@ class MemoryStore:
             lines: Iterable[Event] = self._log[after:]
             if feed.execution is not None:
                 lines = [line for line in lines if line.execution == feed.execution]
-            return list(lines)[: feed.limit]
+            return list(lines)[-1:] if feed.newest else list(lines)[: feed.limit]
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         with self._lock:
@@ -322,10 +322,3 @@ def _ready_key(row: Execution) -> ReadyKey:
 
 def _head(queue: list[ReadyKey]) -> ReadyKey:
     return queue[0]
-
-
-_replace: Callable[..., Execution] = msgspec.structs.replace
-
-
-def _patched(row: Execution, patch: dict[str, Value]) -> Execution:
-    return _replace(row, **patch)

@@ -27,6 +27,15 @@ SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, 
     WHERE e.id = ?3 AND l.seq > ?1 ORDER BY l.seq LIMIT ?2
 )
 
+-- name: log_newest@sqlite
+-- The last line, of one execution or of all.
+SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
+    SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
+    FROM log AS l CROSS JOIN execution AS e ON e.n = l.n
+    WHERE l.seq > ?1 AND (?2 IS NULL OR l.n = (SELECT n FROM execution WHERE id = ?2))
+    ORDER BY l.seq DESC LIMIT 1
+)
+
 -- name: log_last@sqlite
 -- The last position given out, also if its line is gone.
 SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'

@@ -96,6 +96,8 @@ def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:
 
 
 def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str:
+    if feed.newest:
+        return one_text(connection, "log_newest", after, feed.execution)
     if feed.execution is None:
         return one_text(connection, "log_feed", after, feed.limit)
     return one_text(connection, "log_history", after, feed.limit, feed.execution)

@@ -1,0 +1,78 @@
+"""FlowFabric: work that survives crashes, in Python.
+
+The names below are the public surface; everything else may change.
+"""
+
+import logging
+from importlib.metadata import PackageNotFoundError, version
+
+from flowfabric.app import App
+from flowfabric.client.handle import Handle
+from flowfabric.core.explain import Explanation
+from flowfabric.core.model import Event, Lease
+from flowfabric.core.policy import Exponential, Fixed, RetryPolicy
+from flowfabric.core.states import LaneState, PublicState
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.reading import Snapshot
+from flowfabric.errors import (
+    Conflict,
+    ExecutionCancelled,
+    ExecutionEnded,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionNotFound,
+    FlowFabricError,
+    IdempotencyConflict,
+    Invalid,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    Refused,
+    ResultTimeout,
+    StoreUnavailable,
+    TaskError,
+)
+from flowfabric.task import Call, Task
+from flowfabric.worker.context import Context
+
+logging.getLogger("flowfabric").addHandler(logging.NullHandler())
+
+try:
+    __version__ = version("flowfabric")
+except PackageNotFoundError:
+    __version__ = "0+unknown"
+
+__all__ = [
+    "App",
+    "Call",
+    "Conflict",
+    "Context",
+    "Engine",
+    "Event",
+    "ExecutionCancelled",
+    "ExecutionEnded",
+    "ExecutionExpired",
+    "ExecutionFailed",
+    "ExecutionNotFound",
+    "Explanation",
+    "Exponential",
+    "Fixed",
+    "FlowFabricError",
+    "Handle",
+    "IdempotencyConflict",
+    "Invalid",
+    "InvalidInput",
+    "LaneState",
+    "Lease",
+    "LeaseLost",
+    "NotFound",
+    "PublicState",
+    "Refused",
+    "ResultTimeout",
+    "RetryPolicy",
+    "Snapshot",
+    "StoreUnavailable",
+    "Task",
+    "TaskError",
+    "__version__",
+]

@@ -1,0 +1,1 @@
+"""What callers hold: handles, and the waiting room for results."""

@@ -1,0 +1,124 @@
+"""Client: mints ids, joins submissions, hands out handles."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from flowfabric.client.handle import Handle
+from flowfabric.client.results import Results
+from flowfabric.core.ids import (
+    RUN_LENGTH,
+    ExecutionId,
+    Namespace,
+    execution_id,
+    key_partition,
+    uuid7,
+)
+from flowfabric.core.lifecycle import Order
+from flowfabric.core.transition import BATCH_LIMIT
+from flowfabric.engine.batcher import Batcher
+from flowfabric.engine.engine import Engine, Submitted
+
+R = TypeVar("R")
+
+RANDOM_BITS = 74
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run and how; every field already checked."""
+
+    kind: str
+    payload: bytes
+    lane: str
+    policy: str = ""
+    priority: int = 0
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    key: str | None = None
+    delay_ms: int | None = None
+    deadline_ms: int | None = None
+    deadline_in_ms: int | None = None
+
+
+class Client:
+    """Submits and waits through one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.results = Results(engine)
+        self._engine = engine
+        self._submits: Batcher[Order, Submitted] = Batcher(self._submit, limit=BATCH_LIMIT)
+        self._minted = secrets.randbelow(1 << 16) * RUN_LENGTH
+
+    async def start(self, request: Request, decode: Callable[[bytes], R]) -> Handle[R]:
+        """Submit one; calls at the same time share one call to the store."""
+        submitted = await self._submits.submit(self._order(request))
+        return self._handle(submitted, decode)
+
+    async def start_many(
+        self, requests: Sequence[tuple[Request, Callable[[bytes], R]]]
+    ) -> list[Handle[R]]:
+        """Submit many, in order. The first refusal is raised when all others are submitted."""
+        handles: list[Handle[R]] = []
+        refused: list[Exception] = []
+        for start in range(0, len(requests), BATCH_LIMIT):
+            batch = requests[start : start + BATCH_LIMIT]
+            answers = await self._engine.submit([self._order(request) for request, _ in batch])
+            for (_, decode), submitted in zip(batch, answers, strict=True):
+                if submitted.error is not None:
+                    refused.append(submitted.error)
+                else:
+                    handles.append(self._handle(submitted, decode))
+        if refused:
+            raise refused[0]
+        return handles
+
+    def handle(self, id: ExecutionId, decode: Callable[[bytes], R]) -> Handle[R]:
+        return Handle(id, self._engine, self.results, decode)
+
+    async def close(self) -> None:
+        await self._submits.drain()
+        await self.results.close()
+
+    async def _submit(self, orders: Sequence[Order]) -> Sequence[Submitted | Exception]:
+        return await self._engine.submit(orders)
+
+    def _handle(self, submitted: Submitted, decode: Callable[[bytes], R]) -> Handle[R]:
+        if submitted.error is not None:
+            raise submitted.error
+        return self.handle(submitted.id, decode)
+
+    def _order(self, request: Request) -> Order:
+        now_ms = self._engine.clock.now_ms()
+        delay, limit = request.delay_ms, request.deadline_in_ms
+        return Order(
+            id=self._mint(request.key, now_ms),
+            namespace=self._engine.namespace,
+            lane=request.lane,
+            kind=request.kind,
+            payload=request.payload,
+            priority=request.priority,
+            policy=request.policy,
+            tags=request.tags,
+            delay_until_ms=now_ms + delay if delay else None,
+            deadline_ms=request.deadline_ms if limit is None else now_ms + limit,
+            key=request.key,
+            digest=_digest(request) if request.key else "",
+        )
+
+    def _mint(self, key: str | None, now_ms: int) -> ExecutionId:
+        """With a key its partition follows from the key; else runs of ids share a partition."""
+        counts = self._engine.counts
+        if key is None:
+            self._minted += 1
+            partition = self._minted // RUN_LENGTH % counts.flow
+        else:
+            partition = key_partition(Namespace(self._engine.namespace), key, counts)
+        return execution_id(partition, uuid7(now_ms, secrets.randbits(RANDOM_BITS)))
+
+
+def _digest(request: Request) -> str:
+    return hashlib.sha256(request.kind.encode() + b"\0" + request.payload).hexdigest()

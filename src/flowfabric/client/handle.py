@@ -1,0 +1,101 @@
+"""Handle: one execution from the outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, NoReturn, TypeVar
+
+from flowfabric.client.results import Results
+from flowfabric.core.explain import Explanation
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Event, Execution, Feed, Loaded
+from flowfabric.core.refusal import not_found
+from flowfabric.core.states import SHAPE, Outcome, PublicState
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.reading import Snapshot
+from flowfabric.errors import (
+    ExecutionCancelled,
+    ExecutionEnded,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    ResultTimeout,
+)
+
+R = TypeVar("R", covariant=True)
+
+_ENDINGS: dict[Outcome, type[ExecutionEnded]] = {
+    Outcome.FAILED: ExecutionFailed,
+    Outcome.CANCELLED: ExecutionCancelled,
+    Outcome.EXPIRED: ExecutionExpired,
+    Outcome.SKIPPED: ExecutionSkipped,
+}
+
+HISTORY_PAGE = 1_000
+
+
+class Handle(Generic[R]):
+    """Refers to an execution by its id; holds nothing that could get stale."""
+
+    def __init__(
+        self, id: ExecutionId, engine: Engine, results: Results, decode: Callable[[bytes], R]
+    ) -> None:
+        self.id = id
+        self._engine = engine
+        self._results = results
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r})"
+
+    async def result(self, timeout_seconds: float | None = None) -> R:
+        """Wait for the end. Returns what the task returned, or raises how else it ended."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                loaded = await self._results.wait(self.id)
+        except TimeoutError:
+            raise ResultTimeout(
+                f"execution {self.id} has not ended in {timeout_seconds} s"
+            ) from None
+        return self._value(loaded)
+
+    def _value(self, loaded: Loaded) -> R:
+        outcome = SHAPE[loaded.head.state].outcome
+        if outcome is Outcome.SUCCESS:
+            return self._decode(loaded.result or b"null")
+        _raise_ending(loaded.head, outcome)
+
+    async def status(self) -> Snapshot:
+        """What is known about it now."""
+        found = await self._engine.read.describe(self.id)
+        if found is None:
+            raise not_found(self.id)
+        return found
+
+    async def cancel(self, reason: str = "cancelled by the caller") -> PublicState:
+        """End it as cancelled. A running task is interrupted; late results are refused."""
+        return await self._engine.cancel(self.id, reason)
+
+    async def events(self) -> list[Event]:
+        """What happened to it so far, oldest first."""
+        events: list[Event] = []
+        while True:
+            after = events[-1].cursor if events else ""
+            feed = Feed(execution=self.id, after=after, limit=HISTORY_PAGE)
+            page = await self._engine.read.events(feed)
+            events += page
+            if len(page) < HISTORY_PAGE:
+                return events
+
+    async def explain(self) -> Explanation:
+        """Why it is not running, or what it does: `print((await handle.explain()).sentence)`."""
+        return await self._engine.read.explain(self.id)
+
+
+def _raise_ending(head: Execution, outcome: Outcome) -> NoReturn:
+    detail = head.outcome_detail or outcome
+    raise _ENDINGS[outcome](
+        f"execution {head.id} {head.state}: {detail}",
+        details={"category": head.outcome_category, "reason": head.outcome_detail},
+    )

@@ -1,0 +1,136 @@
+"""The waiting room: many callers wait for results, few calls ask for them.
+
+In this process the end of an execution is heard as a hint. When another process has written, the
+log is read from where it was left: it never misses a line, so no end is missed either. Polling
+the log now and then is the net under both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Feed, Loaded
+from flowfabric.core.refusal import not_found
+from flowfabric.core.states import TERMINAL
+from flowfabric.engine.batcher import Batcher
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.hints import Hint
+from flowfabric.errors import CursorExpired, FlowFabricError
+
+NET_SECONDS = 5.0
+BATCH = 500
+FEED = 1_000
+
+
+class Results:
+    """One per client. `wait` answers when the execution has ended."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[ExecutionId, list[asyncio.Future[Loaded]]] = {}
+        self._asks: Batcher[ExecutionId, None] = Batcher(self._look, limit=BATCH)
+        self._follower: asyncio.Task[None] | None = None
+        self._foreign = asyncio.Event()
+        self._cursor = ""
+
+    async def wait(self, id: ExecutionId) -> Loaded:
+        """The execution with its result, once it is over. Raises when there is none such."""
+        await self._follow()
+        future: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(id, []).append(future)
+        try:
+            await self._asks.submit(id)
+            return await future
+        finally:
+            self._forget(id, future)
+
+    async def close(self) -> None:
+        self._engine.hints.unsubscribe(self._hear)
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+            self._follower = None
+        await self._asks.drain()
+
+    async def _follow(self) -> None:
+        """Start to listen before the first look: what ends in between is then not missed."""
+        if self._follower is not None:
+            return
+        self._follower = asyncio.get_running_loop().create_task(self._follow_log())
+        self._engine.hints.subscribe(self._hear)
+
+    def _hear(self, hint: Hint) -> None:
+        if hint.foreign:
+            self._foreign.set()
+        for id in hint.ended:
+            if id in self._waiting:
+                self._ask(id)
+
+    def _ask(self, id: ExecutionId) -> None:
+        # Whoever waits for it hears what comes of it; the look itself has no other reader.
+        self._asks.submit(id).add_done_callback(_heard)
+
+    async def _look(self, ids: Sequence[ExecutionId]) -> list[None | Exception]:
+        wanted = list(dict.fromkeys(ids))
+        loaded = dict(zip(wanted, await self._engine.read.results(wanted), strict=True))
+        missing: set[ExecutionId] = set()
+        for id, found in loaded.items():
+            if found is None:
+                missing.add(id)
+            elif found.head.state in TERMINAL:
+                self._deliver(id, found)
+        return [not_found(id) if id in missing else None for id in ids]
+
+    def _deliver(self, id: ExecutionId, loaded: Loaded) -> None:
+        for future in self._waiting.pop(id, ()):
+            if not future.done():
+                future.set_result(loaded)
+
+    def _forget(self, id: ExecutionId, future: asyncio.Future[Loaded]) -> None:
+        others = [waiting for waiting in self._waiting.get(id, ()) if waiting is not future]
+        if others:
+            self._waiting[id] = others
+        else:
+            self._waiting.pop(id, None)
+
+    async def _follow_log(self) -> None:
+        while True:
+            try:
+                await self._read_log()
+            except CursorExpired:
+                self._cursor = ""
+                self._ask_for_all()
+            except FlowFabricError:
+                # The store is away; the net asks again.
+                await asyncio.sleep(NET_SECONDS)
+            try:
+                async with asyncio.timeout(NET_SECONDS):
+                    await self._foreign.wait()
+            except TimeoutError:
+                continue
+
+    async def _read_log(self) -> None:
+        self._foreign.clear()
+        if not self._cursor:
+            newest = await self._engine.read.events(Feed(newest=True))
+            self._cursor = newest[-1].cursor if newest else ""
+            self._ask_for_all()
+            return
+        while lines := await self._engine.read.events(Feed(after=self._cursor, limit=FEED)):
+            self._cursor = lines[-1].cursor
+            for line in lines:
+                if line.state in TERMINAL and line.execution in self._waiting:
+                    self._ask(line.execution)
+            if len(lines) < FEED:
+                return
+
+    def _ask_for_all(self) -> None:
+        for id in self._waiting:
+            self._ask(id)
+
+
+def _heard(answer: asyncio.Future[None]) -> None:
+    if not answer.cancelled():
+        answer.exception()

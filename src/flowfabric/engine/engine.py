@@ -1,0 +1,402 @@
+"""Engine: the public verbs below the decorators.
+
+For people who write their own runtimes. Each verb is repeatable: ids and tokens are the caller's,
+and an answer that was lost is given again. Verbs that act on a lease take the lease; verbs of
+operators take an id, look first, and are decided again when somebody was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from flowfabric.core import lifecycle, names, operator, refusal
+from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.lifecycle import Failure, Order
+from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
+from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
+from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
+from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
+from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
+from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    Finished,
+    Outcome,
+    Released,
+    answer,
+    decide,
+)
+from flowfabric.engine.reading import Reading
+from flowfabric.errors import (
+    ExecutionNotLeaseable,
+    FlowFabricError,
+    IdempotencyConflict,
+    InvalidInput,
+    LaneClosed,
+    LeaseExpired,
+    LeaseRevoked,
+    StaleLease,
+)
+from flowfabric.store.clock import Clock, FollowingClock, SystemClock
+from flowfabric.store.hints import Hints
+from flowfabric.store.protocol import Store
+
+T = TypeVar("T")
+
+LEASE_TTL_FLOOR_MS = 5_000
+OPERATOR = "operator"
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The execution that exists now; `created` is False when an earlier submit made it."""
+
+    id: ExecutionId
+    created: bool
+    error: FlowFabricError | None = None
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """A lease with its new end, or why it is over."""
+
+    lease: Lease
+    error: FlowFabricError | None = None
+
+
+class Engine:
+    """All verbs over one store."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock | None = None, namespace: str = "default"
+    ) -> None:
+        self.store = store
+        self.clock = FollowingClock(clock or SystemClock())
+        self.namespace = names.namespace_name(namespace)
+        self.lanes = Lanes(store, self.clock)
+        self.read = Reading(store, self.clock, self.lanes)
+        self.counts = PartitionCounts()
+
+    @property
+    def hints(self) -> Hints:
+        """What this process's writes make possible, as it happens."""
+        return self.store.hints
+
+    async def open(self) -> None:
+        self.counts = await self.store.migrate()
+        self.clock.follow(await self.store.now())
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    # -- submitting -------------------------------------------------------------------------
+
+    async def submit(self, orders: Sequence[Order]) -> list[Submitted]:
+        """Make executions, in order, in as few calls as the batch limit allows.
+
+        A key that was used before answers the execution it made; with another payload it is a
+        conflict. An order that is refused is answered with why and spoils no other.
+        """
+        answers: list[Submitted] = []
+        for start in range(0, len(orders), BATCH_LIMIT):
+            answers += await self._submit(orders[start : start + BATCH_LIMIT])
+        return answers
+
+    async def _submit(self, orders: Sequence[Order]) -> list[Submitted]:
+        closed = await self.lanes.closed({order.lane for order in orders})
+        refused: dict[ExecutionId, FlowFabricError] = {}
+
+        async def once(_: int) -> list[Inserted]:
+            now_ms = self.clock.now_ms()
+            batch: list[Submission] = []
+            refused.clear()
+            for order in orders:
+                try:
+                    batch.append(_submission(order, now_ms, closed))
+                except FlowFabricError as error:
+                    refused[order.id] = error
+            return await self.store.insert(batch, now_ms) if batch else []
+
+        inserted = iter(await persistently(self.clock, once))
+        return [
+            Submitted(order.id, created=False, error=refused[order.id])
+            if order.id in refused
+            else _submitted(order, next(inserted))
+            for order in orders
+        ]
+
+    # -- holding a lease --------------------------------------------------------------------
+
+    async def claim(
+        self,
+        lanes: Sequence[str],
+        limit: int,
+        *,
+        worker: str,
+        token: str,
+        ttl_ms: int,
+        start: bool = True,
+        only: ExecutionId | None = None,
+    ) -> list[Lease]:
+        """Take up to `limit` ready executions; `start=False` grants without beginning.
+
+        The token is the caller's, random and new for each claim: it is the fence of every lease
+        of this claim, and the way to get them again when the reply was lost.
+        """
+        _require_ttl(ttl_ms)
+        names.worker_name(worker)
+        open_lanes = await self.lanes.serving(lanes)
+        if not open_lanes or limit < 1:
+            return []
+
+        async def once(attempt: int) -> list[Lease]:
+            ask = Claim(
+                namespace=self.namespace,
+                lanes=open_lanes,
+                limit=min(limit, BATCH_LIMIT),
+                worker=worker,
+                token=token,
+                ttl_ms=ttl_ms,
+                now_ms=self.clock.now_ms(),
+                start=start,
+                only=only,
+                repeated=attempt > 0,
+            )
+            return await self.store.claim(ask)
+
+        return await persistently(self.clock, once)
+
+    async def start(self, lease: Lease) -> Lease:
+        """Begin the attempt of a granted lease; answers the lease to work with."""
+        if lease.started:
+            raise InvalidInput("has started already", field="lease", hint="use it as it is")
+        transition, reply, now_ms = await self._apply_one(
+            lambda now_ms: lifecycle.start(lease, now_ms)
+        )
+        if isinstance(reply, Applied):
+            return Lease(patched(lease.head, transition.patch), lease.payload)
+        if reply.current is not None and refusal.started_by(reply.current, lease):
+            return Lease(reply.current, lease.payload)
+        raise _grant_refusal(reply.current, lease, now_ms)
+
+    async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
+        """Move the end of many leases in one call. A lease that is lost is answered with why."""
+        _require_ttl(ttl_ms)
+        now_ms, replies = await self._apply(
+            lambda now_ms: [lifecycle.renew(lease, now_ms, ttl_ms) for lease in leases],
+            urgent=True,
+        )
+        return [
+            _renewed(lease, reply, now_ms, ttl_ms)
+            for lease, reply in zip(leases, replies, strict=True)
+        ]
+
+    async def progress(
+        self, lease: Lease, pct: int | None = None, message: str | None = None
+    ) -> None:
+        """Say how far it is; what is not said stays as it was."""
+        _, reply, now_ms = await self._apply_one(
+            lambda now_ms: lifecycle.progress(lease, now_ms, pct, message)
+        )
+        if isinstance(reply, Rejected):
+            raise _lease_error(reply.current, lease, now_ms)
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
+        """Say what became of many leases in one call; one refusal spoils no other."""
+        decided: list[Transition] = []
+
+        def decide_all(now_ms: int) -> list[Transition]:
+            decided[:] = [decide(outcome, now_ms) for outcome in outcomes]
+            return decided
+
+        now_ms, replies = await self._apply(decide_all)
+        return [
+            answer(outcome, transition, reply, now_ms)
+            for outcome, transition, reply in zip(outcomes, decided, replies, strict=True)
+        ]
+
+    async def complete(self, lease: Lease, result: bytes) -> Finished:
+        return await self._finish_one(Completed(lease, result))
+
+    async def fail(self, lease: Lease, failure: Failure) -> Finished:
+        return await self._finish_one(Failed(lease, failure))
+
+    async def delay(self, lease: Lease, until_ms: int) -> Finished:
+        return await self._finish_one(Delayed(lease, until_ms))
+
+    async def release(self, lease: Lease) -> Finished:
+        return await self._finish_one(Released(lease))
+
+    async def _finish_one(self, outcome: Outcome) -> Finished:
+        finished = (await self.finish([outcome]))[0]
+        if finished.error is not None:
+            raise finished.error
+        return finished
+
+    # -- overseeing -------------------------------------------------------------------------
+
+    async def adopt(self, id: ExecutionId) -> Lease:
+        """The lease as the store has it: with it an operator acts in place of the holder."""
+        loaded = await self.read.load(id, payload=True)
+        lease = Lease(loaded.head, loaded.payload)
+        error = refusal.refusal_of_lease(loaded.head, lease, self.clock.now_ms())
+        if error is not None:
+            raise error
+        return lease
+
+    async def cancel(
+        self,
+        id: ExecutionId,
+        reason: str = "",
+        *,
+        source: Source = Source.OPERATOR,
+        lease: Lease | None = None,
+    ) -> PublicState:
+        """End it as cancelled. A running worker hears of it at its next renewal, or sooner."""
+
+        def decision(row: Execution, now_ms: int) -> Transition | PublicState:
+            if lease is not None and row.state is State.CANCELLED and _was_held(row, lease):
+                return PublicState.CANCELLED
+            return operator.cancel(row, now_ms, reason, source=source, lease=lease)
+
+        await self._decide(id, decision)
+        return PublicState.CANCELLED
+
+    async def expire(self, id: ExecutionId, reason: ExpireReason) -> bool:
+        """End it as expired; False when it was over already."""
+
+        def decision(row: Execution, now_ms: int) -> Transition | bool:
+            transition = operator.expire(row, now_ms, reason)
+            return False if transition is None else transition
+
+        return isinstance(await self._decide(id, decision), Transition)
+
+    async def revoke(
+        self, id: ExecutionId, reason: str = OPERATOR, *, worker: str | None = None
+    ) -> RevokeOutcome:
+        """Take the lease away; with `worker`, only if that one holds it."""
+        done = await self._decide(
+            id, lambda row, now_ms: operator.revoke(row, now_ms, reason, worker=worker)
+        )
+        if isinstance(done, RevokeOutcome):
+            return done
+        epoch = done.patch["epoch"]
+        return RevokeOutcome(True, epoch if isinstance(epoch, int) else 0)
+
+    async def replay(self, id: ExecutionId, reason: str = "") -> PublicState:
+        """Run a finished execution again."""
+        return await self._change(id, lambda row, now_ms: operator.replay(row, now_ms, reason))
+
+    async def change_priority(self, id: ExecutionId, priority: int) -> None:
+        wanted = names.priority(priority)
+        await self._decide(id, lambda row, now_ms: operator.change_priority(row, now_ms, wanted))
+
+    async def block(self, id: ExecutionId, reason: Reason, *, detail: str = "") -> PublicState:
+        """Keep it from running for a reason that `explain` will show."""
+        return await self._change(
+            id, lambda row, now_ms: operator.block(row, now_ms, reason, detail=detail)
+        )
+
+    async def unblock(self, id: ExecutionId, expected: Reason | None = None) -> PublicState:
+        return await self._change(id, lambda row, now_ms: operator.unblock(row, now_ms, expected))
+
+    async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
+        """Set tags, other keys stay; answers how many were set."""
+        checked = names.tags(tags)
+        await self._decide(id, lambda row, now_ms: operator.set_tags(row, now_ms, checked))
+        return len(checked)
+
+    async def set_lane(self, name: str, state: LaneState) -> None:
+        """Pause, resume, drain or disable a lane. Other processes follow within a second."""
+        await self.lanes.set(names.lane_name(name), state)
+
+    # -- the two roads to the store ---------------------------------------------------------
+
+    async def _decide(self, id: ExecutionId, decide: Decide[T]) -> Transition | T:
+        return await decide_and_commit(self.store, self.clock, id, decide)
+
+    async def _change(self, id: ExecutionId, decide: Decide[Transition]) -> PublicState:
+        done = await self._decide(id, decide)
+        return PUBLIC[State(str(done.patch["state"]))]
+
+    async def _apply(
+        self, decide: Callable[[int], list[Transition]], *, urgent: bool = False
+    ) -> tuple[int, list[Applied | Rejected]]:
+        """Decide and apply; a clock that was off means deciding again with the right time."""
+
+        async def once(_: int) -> tuple[int, list[Applied | Rejected]]:
+            now_ms = self.clock.now_ms()
+            replies: list[Applied | Rejected] = []
+            transitions = decide(now_ms)
+            for start in range(0, len(transitions), BATCH_LIMIT):
+                batch = transitions[start : start + BATCH_LIMIT]
+                replies += await self.store.apply(batch, now_ms, urgent=urgent)
+            return now_ms, replies
+
+        return await persistently(self.clock, once)
+
+    async def _apply_one(
+        self, decide: Callable[[int], Transition]
+    ) -> tuple[Transition, Applied | Rejected, int]:
+        decided: list[Transition] = []
+
+        def decide_list(now_ms: int) -> list[Transition]:
+            decided[:] = [decide(now_ms)]
+            return decided
+
+        now_ms, replies = await self._apply(decide_list)
+        return decided[0], replies[0], now_ms
+
+
+def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> Submission:
+    if order.lane in closed:
+        raise LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
+    return lifecycle.submit(order, now_ms)
+
+
+def _submitted(order: Order, inserted: Inserted) -> Submitted:
+    if not inserted.created and order.key is not None and inserted.digest != order.digest:
+        error = IdempotencyConflict(
+            f"key {order.key!r} was used for execution {inserted.id} with another payload",
+            field="idempotency_key",
+            details={"execution": inserted.id},
+        )
+        return Submitted(inserted.id, created=False, error=error)
+    return Submitted(inserted.id, inserted.created)
+
+
+def _renewed(lease: Lease, reply: Applied | Rejected, now_ms: int, ttl_ms: int) -> Renewed:
+    if isinstance(reply, Rejected):
+        return Renewed(lease, _lease_error(reply.current, lease, now_ms))
+    head = msgspec.structs.replace(lease.head, lease_until_ms=now_ms + ttl_ms, renewed_ms=now_ms)
+    return Renewed(Lease(head, lease.payload))
+
+
+def _lease_error(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabricError:
+    error = refusal.refusal_of_lease(row, lease, now_ms)
+    return error or StaleLease(f"the lease of {lease.id} changed at the same moment")
+
+
+def _grant_refusal(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabricError:
+    """A grant has names of its own for being too late and for being somebody else's."""
+    error = _lease_error(row, lease, now_ms)
+    if isinstance(error, LeaseExpired | LeaseRevoked):
+        return ExecutionNotLeaseable(str(error), code="claim_grant_expired")
+    if isinstance(error, StaleLease) or (row is not None and row.state not in TERMINAL):
+        return ExecutionNotLeaseable(str(error), code="invalid_claim_grant")
+    return error
+
+
+def _was_held(row: Execution, lease: Lease) -> bool:
+    """Cancelled from outside or by its holder: the epoch rose by one, the token stayed."""
+    return row.lease_token == lease.token and row.epoch == lease.epoch + 1
+
+
+def _require_ttl(ttl_ms: int) -> None:
+    if ttl_ms < LEASE_TTL_FLOOR_MS:
+        raise InvalidInput(
+            f"{ttl_ms} ms is too short", field="ttl_ms", hint=f"at least {LEASE_TTL_FLOOR_MS} ms"
+        )

@@ -1,0 +1,113 @@
+"""What a worker can say about its leases, and what it hears back. Pure: data and one table.
+
+`decide` turns what is said into a transition; `answer` reads the store's reply, including the
+replies that mean "this had happened already".
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+
+from flowfabric.core import lifecycle, refusal
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lifecycle import Failure
+from flowfabric.core.model import Execution, Lease
+from flowfabric.core.states import State
+from flowfabric.core.transition import Applied, Rejected, Transition
+from flowfabric.errors import FlowFabricError, StaleLease
+
+
+class Completed(msgspec.Struct, frozen=True):
+    lease: Lease
+    result: bytes
+
+
+class Failed(msgspec.Struct, frozen=True):
+    lease: Lease
+    failure: Failure
+
+
+class Delayed(msgspec.Struct, frozen=True):
+    """Go on with the same attempt at an instant."""
+
+    lease: Lease
+    until_ms: int
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Hand the work back; somebody goes on with it as soon as possible."""
+
+    lease: Lease
+
+
+Outcome = Completed | Failed | Delayed | Released
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an outcome: the state that followed, or why it was refused."""
+
+    id: ExecutionId
+    state: State | None
+    until_ms: int | None = None
+    next_attempt: int | None = None
+    error: FlowFabricError | None = None
+
+
+def decide(outcome: Outcome, now_ms: int) -> Transition:
+    match outcome:
+        case Completed(lease, result):
+            return lifecycle.complete(lease, now_ms, result)
+        case Failed(lease, failure):
+            return lifecycle.fail(lease, now_ms, failure)
+        case Delayed(lease, until_ms):
+            return lifecycle.delay(lease, now_ms, until_ms)
+        case Released(lease):
+            return lifecycle.release(lease, now_ms)
+        case _:
+            assert_never(outcome)
+
+
+def answer(
+    outcome: Outcome, transition: Transition, reply: Applied | Rejected, now_ms: int
+) -> Finished:
+    if isinstance(reply, Applied):
+        return _as_decided(transition)
+    row = reply.current
+    if row is not None and _happened_before(outcome, row):
+        return _as_stored(row)
+    lease = outcome.lease
+    error = refusal.refusal_of_lease(row, lease, now_ms)
+    if error is None:
+        error = StaleLease(f"the lease of {lease.id} changed at the same moment")
+    return Finished(id=lease.id, state=row.state if row else None, error=error)
+
+
+def _as_decided(transition: Transition) -> Finished:
+    patch = transition.patch
+    until, next_attempt = patch.get("not_before_ms"), patch.get("next_attempt")
+    return Finished(
+        id=transition.id,
+        state=State(str(patch["state"])),
+        until_ms=until if isinstance(until, int) else None,
+        next_attempt=next_attempt if isinstance(next_attempt, int) else None,
+    )
+
+
+def _as_stored(row: Execution) -> Finished:
+    return Finished(
+        id=row.id, state=row.state, until_ms=row.not_before_ms, next_attempt=row.next_attempt
+    )
+
+
+def _happened_before(outcome: Outcome, row: Execution) -> bool:
+    match outcome:
+        case Completed(lease):
+            return refusal.completed_by(row, lease)
+        case Failed(lease):
+            return refusal.failed_by(row, lease) or refusal.retried_by(row, lease)
+        case Delayed(lease) | Released(lease):
+            return refusal.delayed_by(row, lease)
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,218 @@
+"""What can be asked about executions. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.explain import Explanation, blocking_detail, explain
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import (
+    NO_ATTEMPT,
+    Attempt,
+    Event,
+    Execution,
+    Feed,
+    Lane,
+    Loaded,
+    Query,
+    Want,
+)
+from flowfabric.core.refusal import not_found
+from flowfabric.core.states import (
+    AttemptLifecycle,
+    AttemptState,
+    PublicState,
+    State,
+    Vector,
+    vector,
+)
+from flowfabric.engine.lanes import Lanes
+from flowfabric.store.clock import Clock
+from flowfabric.store.protocol import Store
+
+PAGE_LIMIT = 1_000
+
+
+class LeaseSummary(msgspec.Struct, frozen=True):
+    """Who works on it, and until when unless renewed."""
+
+    epoch: int
+    token: str
+    worker: str
+    expires_ms: int
+    attempt: int
+    last_heartbeat_ms: int | None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution as people see it."""
+
+    id: ExecutionId
+    namespace: str
+    lane: str
+    kind: str
+    public_state: PublicState
+    vector: Vector
+    blocking_detail: str
+    priority: int
+    attempt: int | None
+    total_attempt_count: int
+    lease: LeaseSummary | None
+    created_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    updated_ms: int
+    deadline_ms: int | None
+    retry_count: int
+    reclaim_count: int
+    replay_count: int
+    outcome_detail: str
+    outcome_category: str
+    progress_pct: int | None
+    progress_message: str | None
+    tags: dict[str, str]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page; `cursor` leads to the next and is None on the last."""
+
+    items: list[Execution]
+    cursor: ExecutionId | None
+
+
+class LanePage(msgspec.Struct, frozen=True):
+    items: list[Lane]
+    cursor: str | None
+
+
+class Reading:
+    """The reading verbs of the engine."""
+
+    def __init__(self, store: Store, clock: Clock, lanes: Lanes) -> None:
+        self._store = store
+        self._clock = clock
+        self._lanes = lanes
+
+    async def load(self, id: ExecutionId, *, payload: bool = False) -> Loaded:
+        """The head, or `ExecutionNotFound`."""
+        loaded = (await self._store.load(Want(ids=[id], payload=payload)))[0]
+        if loaded is None:
+            raise not_found(id)
+        return loaded
+
+    async def describe(self, id: ExecutionId) -> Snapshot | None:
+        """Everything worth showing; None if there is no such execution."""
+        loaded = (await self._store.load(Want(ids=[id], tags=True)))[0]
+        return None if loaded is None else snapshot(loaded)
+
+    async def state(self, id: ExecutionId) -> PublicState | None:
+        found = await self.describe(id)
+        return None if found is None else found.public_state
+
+    async def result(self, id: ExecutionId) -> bytes | None:
+        """The bytes it completed with; None while there are none."""
+        loaded = (await self._store.load(Want(ids=[id], result=True)))[0]
+        done = loaded is not None and loaded.head.state is State.COMPLETED
+        return loaded.result if done and loaded is not None else None
+
+    async def results(self, ids: Sequence[ExecutionId]) -> list[Loaded | None]:
+        """Heads with results, in one call."""
+        return await self._store.load(Want(ids=ids, result=True))
+
+    async def tags(self, id: ExecutionId) -> dict[str, str]:
+        """Its tags; none for an execution that does not exist."""
+        loaded = (await self._store.load(Want(ids=[id], tags=True)))[0]
+        return {} if loaded is None else loaded.tags
+
+    async def attempts(self, id: ExecutionId) -> list[Attempt]:
+        """Every attempt, oldest first; the one that runs is read from the head."""
+        loaded = (await self._store.load(Want(ids=[id], attempts=True)))[0]
+        if loaded is None:
+            return []
+        stored = {attempt.attempt: attempt for attempt in loaded.attempts}
+        head = loaded.head
+        if head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING:
+            stored[head.attempt] = _running(head, stored.get(head.attempt))
+        return [stored[number] for number in sorted(stored)]
+
+    async def events(self, feed: Feed) -> list[Event]:
+        return await self._store.tail(feed)
+
+    async def explain(self, id: ExecutionId) -> Explanation:
+        """Why it is not running, or what it does."""
+        head = (await self.load(id)).head
+        return explain(head, self._clock.now_ms(), await self._lanes.state(head.lane))
+
+    async def find(self, query: Query) -> Page:
+        """A page of heads in order of their ids."""
+        limit = min(query.limit, PAGE_LIMIT)
+        if limit < 1:
+            return Page([], None)
+        rows = await self._store.find(msgspec.structs.replace(query, limit=limit + 1))
+        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+
+    async def list_lanes(self, after: str = "", limit: int = PAGE_LIMIT) -> LanePage:
+        """A page of lanes in order of their names."""
+        if limit < 1:
+            return LanePage([], None)
+        lanes = await self._store.lanes(after, limit + 1)
+        return LanePage(lanes[:limit], lanes[limit - 1].name if len(lanes) > limit else None)
+
+
+def snapshot(loaded: Loaded) -> Snapshot:
+    head = loaded.head
+    shown = vector(head.state, head.reason, head.attempt_state)
+    return Snapshot(
+        id=head.id,
+        namespace=head.namespace,
+        lane=head.lane,
+        kind=head.kind,
+        public_state=shown.public_state,
+        vector=shown,
+        blocking_detail=blocking_detail(head),
+        priority=head.priority,
+        attempt=None if head.attempt == NO_ATTEMPT else head.attempt,
+        total_attempt_count=head.attempt + 1,
+        lease=_lease(head),
+        created_ms=head.created_ms,
+        started_ms=head.started_ms,
+        ended_ms=head.ended_ms,
+        updated_ms=head.updated_ms,
+        deadline_ms=head.deadline_ms,
+        retry_count=head.retry_count,
+        reclaim_count=head.reclaim_count,
+        replay_count=head.replay_count,
+        outcome_detail=head.outcome_detail,
+        outcome_category=head.outcome_category,
+        progress_pct=head.progress_pct,
+        progress_message=head.progress_message,
+        tags=loaded.tags,
+    )
+
+
+def _lease(head: Execution) -> LeaseSummary | None:
+    if head.state is not State.ACTIVE or head.lease_until_ms is None:
+        return None
+    return LeaseSummary(
+        head.epoch,
+        head.lease_token,
+        head.worker,
+        head.lease_until_ms,
+        head.attempt,
+        head.renewed_ms,
+    )
+
+
+def _running(head: Execution, earlier: Attempt | None) -> Attempt:
+    """A resumed attempt keeps how and when it first began."""
+    return Attempt(
+        execution=head.id,
+        attempt=head.attempt,
+        kind=earlier.kind if earlier else head.attempt_kind,
+        lifecycle=AttemptLifecycle.STARTED,
+        worker=head.worker,
+        epoch=head.epoch,
+        started_ms=earlier.started_ms if earlier else head.attempt_started_ms,
+    )

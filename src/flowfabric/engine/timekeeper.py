@@ -1,0 +1,122 @@
+"""Every timer of every execution: what is due is decided again and applied.
+
+It sleeps until the next due time or a hint. Rows that cannot be handled move forward in time, so
+that they keep nothing behind them from being served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import msgspec
+
+from flowfabric.core.model import Execution, Malformed
+from flowfabric.core.timers import Duty, on_due, poisoned
+from flowfabric.core.transition import Applied, Transition
+from flowfabric.engine.conflict import persistently
+from flowfabric.engine.loop import AGAIN, Loop
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.hints import Hint
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.timekeeper")
+
+BATCH = 500
+NET_SECONDS = 15.0
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What one round did: duties done, rows that failed, and when the next timer passes."""
+
+    processed: int
+    errors: int
+    duties: dict[Duty, int]
+    again: bool
+    next_ms: int | None
+
+
+class Timekeeper:
+    """The loop over `due`. Any number of them may run on one store: guards keep them apart."""
+
+    def __init__(self, store: Store, clock: FollowingClock, *, batch: int = BATCH) -> None:
+        self._store = store
+        self._clock = clock
+        self._batch = batch
+        self._next_ms: int | None = None
+        self.loop = Loop("timekeeper", self._round, every_seconds=NET_SECONDS)
+
+    def hear(self, hint: Hint) -> None:
+        """Wake for a timer that is sooner than the one waited for."""
+        sooner = hint.due_ms is not None and (self._next_ms is None or hint.due_ms < self._next_ms)
+        if sooner or hint.foreign:
+            self.loop.wake()
+
+    async def _round(self) -> float:
+        self._next_ms = None
+        sweep = await self.run_once()
+        if sweep.again:
+            return AGAIN
+        self._next_ms = sweep.next_ms
+        if sweep.next_ms is None:
+            return NET_SECONDS
+        return max((sweep.next_ms - self._clock.now_ms()) / 1000, 0.001)
+
+    async def run_once(self) -> Sweep:
+        """One batch of what is due now. A store that does not answer counts as one error."""
+        try:
+            return await persistently(self._clock, self._sweep)
+        except FlowFabricError as error:
+            logger.warning("timers could not be read", extra={"error": error.code})
+            return Sweep(0, 1, {}, again=False, next_ms=self._clock.now_ms() + 1_000)
+
+    async def _sweep(self, _: int) -> Sweep:
+        now_ms = self._clock.now_ms()
+        due = await self._store.due(now_ms, self._batch)
+        duties: Counter[Duty] = Counter()
+        transitions: list[Transition] = []
+        failed = 0
+        decided: dict[str, Duty | None] = {}
+        for row in due.rows:
+            transition, duty, is_bad = _decide(row, now_ms)
+            transitions.append(transition)
+            decided[transition.id] = duty
+            failed += is_bad
+        replies = await self._store.apply(transitions, now_ms) if transitions else []
+        refused = 0
+        for reply in replies:
+            duty = decided[reply.id]
+            refused += not isinstance(reply, Applied)
+            if isinstance(reply, Applied) and duty is not None:
+                duties[duty] += 1
+        # A refused row has changed, not gone: its timer may still be due.
+        again = len(due.rows) >= self._batch or refused > 0
+        return Sweep(duties.total(), failed, dict(duties), again, due.next_ms)
+
+
+def _decide(row: Execution | Malformed, now_ms: int) -> tuple[Transition, Duty | None, bool]:
+    if isinstance(row, Malformed):
+        return _poison(row, now_ms, row.problem)
+    try:
+        duty, transition = on_due(row, now_ms)
+    except FlowFabricError as error:
+        return _poison(row, now_ms, str(error))
+    return transition, duty, False
+
+
+def _poison(
+    row: Execution | Malformed, now_ms: int, problem: str
+) -> tuple[Transition, Duty | None, bool]:
+    transition = poisoned(row, now_ms, problem)
+    logger.error(
+        "timer of %s failed",
+        row.id,
+        extra={
+            "execution": row.id,
+            "problem": problem,
+            "failures": row.failures + 1,
+            "parked": bool(transition.patch["parked"]),
+        },
+    )
+    return transition, None, True

@@ -1,0 +1,169 @@
+"""Task: a user's function that can be started.
+
+`task.start(...)` submits it and answers a handle. What may be said about a start besides the
+function's own arguments (a key, tags, a delay) are keywords of `start`; a task cannot have
+parameters of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from flowfabric.client.client import Client, Request
+from flowfabric.client.handle import Handle
+from flowfabric.core import names
+from flowfabric.core.duration import duration_ms, instant_ms
+from flowfabric.core.policy import (
+    OnAttemptTimeout,
+    Policy,
+    RetryPolicy,
+    TimeoutPolicy,
+    encode_policy,
+    parse_policy,
+)
+from flowfabric.errors import InvalidInput
+from flowfabric.worker.handler import Handler
+
+R = TypeVar("R")
+Span = str | int | float | timedelta
+
+RESERVED = frozenset({"idempotency_key", "tags", "delay", "deadline", "priority", "lane"})
+
+
+class Call(msgspec.Struct, Generic[R], frozen=True):
+    """A start that has not been made yet: what `App.start_many` takes."""
+
+    request: Request
+    decode: Callable[[bytes], R]
+
+
+class Connect(Protocol):
+    """Opens the store on first use."""
+
+    def __call__(self) -> Awaitable[Client]: ...
+
+
+class Task(Generic[R]):
+    """One task of an app."""
+
+    def __init__(self, handler: Handler, connect: Connect, defaults: Request) -> None:
+        for name in handler.names:
+            if name in RESERVED:
+                raise InvalidInput(
+                    f"task {handler.name!r} has a parameter {name!r}",
+                    field=name,
+                    hint=f"rename it; {', '.join(sorted(RESERVED))} are options of a start",
+                )
+        self.name = handler.name
+        self.handler = handler
+        self._connect = connect
+        self._defaults = defaults
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself, for calling it directly."""
+        return self.handler.function
+
+    async def start(
+        self,
+        *args: object,
+        idempotency_key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        delay: Span | None = None,
+        deadline: datetime | Span | None = None,
+        priority: int | None = None,
+        lane: str | None = None,
+        **kwargs: object,
+    ) -> Handle[R]:
+        """Submit it and return at once; the handle knows how to wait.
+
+        With an `idempotency_key`, starting again answers the same execution. `delay` is a span
+        ("5m"); `deadline` a span or an instant after which it is ended, whatever it does.
+        """
+        call = self.bind(
+            *args,
+            idempotency_key=idempotency_key,
+            tags=tags,
+            delay=delay,
+            deadline=deadline,
+            priority=priority,
+            lane=lane,
+            **kwargs,
+        )
+        client = await self._connect()
+        return await client.start(call.request, call.decode)
+
+    def bind(
+        self,
+        *args: object,
+        idempotency_key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        delay: Span | None = None,
+        deadline: datetime | Span | None = None,
+        priority: int | None = None,
+        lane: str | None = None,
+        **kwargs: object,
+    ) -> Call[R]:
+        """The same as `start`, checked but not submitted."""
+        defaults = self._defaults
+        request = Request(
+            kind=self.name,
+            payload=self.handler.encode_arguments(args, kwargs),
+            lane=defaults.lane if lane is None else names.lane_name(lane),
+            policy=defaults.policy,
+            priority=defaults.priority if priority is None else names.priority(priority),
+            tags=names.tags(tags) if tags else {},
+            key=names.idempotency_key(idempotency_key) if idempotency_key else None,
+            delay_ms=_span_ms(delay, "delay"),
+            deadline_ms=instant_ms(deadline, "deadline")
+            if isinstance(deadline, datetime)
+            else None,
+            deadline_in_ms=_span_ms(deadline, "deadline"),
+        )
+        return Call(request, self.handler.decode_result)
+
+
+def _span_ms(value: datetime | Span | None, field: str) -> int | None:
+    if value is None or isinstance(value, datetime):
+        return None
+    return duration_ms(value, field)
+
+
+def policy_text(
+    *,
+    retries: int | RetryPolicy | None,
+    attempt_timeout: Span | None,
+    on_attempt_timeout: str,
+    max_reclaims: int,
+    max_replays: int,
+) -> str:
+    """The stored policy that the options of a task mean; refuses what is out of range."""
+    retry = RetryPolicy(max_retries=retries) if isinstance(retries, int) else retries
+    timeout_ms = (
+        None if attempt_timeout is None else duration_ms(attempt_timeout, "attempt_timeout")
+    )
+    if on_attempt_timeout not in tuple(OnAttemptTimeout):
+        raise InvalidInput(
+            f"{on_attempt_timeout!r} is not possible",
+            field="on_attempt_timeout",
+            hint="'expire' or 'retry'",
+        )
+    policy = Policy(
+        retry_policy=retry,
+        timeout_policy=TimeoutPolicy(
+            attempt_timeout_ms=timeout_ms,
+            on_attempt_timeout=OnAttemptTimeout(on_attempt_timeout),
+            max_reclaim_count=max_reclaims,
+        ),
+        max_replay_count=max_replays,
+    )
+    text = encode_policy(policy)
+    parse_policy(text)
+    return text

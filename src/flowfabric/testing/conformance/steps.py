@@ -1,0 +1,131 @@
+"""Steps that many tests of the suite take. No test lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lifecycle import Order
+from flowfabric.core.model import (
+    Event,
+    Execution,
+    Feed,
+    Lane,
+    Lease,
+    Loaded,
+    Malformed,
+    Query,
+    Want,
+)
+from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
+from flowfabric.store.protocol import Store
+from flowfabric.testing.build import LANE, TOKEN, TTL_MS, WORKER, ask, submissions
+from flowfabric.testing.clock import VirtualClock
+
+Corrupter = Callable[[ExecutionId], Awaitable[None]]
+
+ALL = 1_000_000
+FAR_MS = 10**14
+
+
+class Contents(NamedTuple):
+    """Everything that a store can be asked for: two of them are equal if nothing was written."""
+
+    loaded: list[Loaded | None]
+    timers: list[Execution | Malformed]
+    events: list[Event]
+    lanes: list[Lane]
+
+
+async def contents(store: Store) -> Contents:
+    ids = [row.id for row in await store.find(Query(limit=ALL))]
+    want = Want(ids=ids, payload=True, result=True, tags=True, attempts=True)
+    return Contents(
+        await store.load(want),
+        (await store.due(FAR_MS, ALL)).rows,
+        await store.tail(Feed(limit=ALL)),
+        await store.lanes("", ALL),
+    )
+
+
+async def put(store: Store, clock: VirtualClock, *orders: Order) -> list[Execution]:
+    """Insert these; answers their heads as the store has them."""
+    now_ms = clock.now_ms()
+    answers = await store.insert(submissions(orders, now_ms), now_ms)
+    assert [answer.created for answer in answers] == [True] * len(orders)
+    return [await head(store, order.id) for order in orders]
+
+
+async def take(
+    store: Store,
+    clock: VirtualClock,
+    limit: int = 1,
+    *,
+    token: str = TOKEN,
+    worker: str = WORKER,
+    lanes: tuple[str, ...] = (LANE,),
+    ttl_ms: int = TTL_MS,
+    start: bool = True,
+    only: ExecutionId | None = None,
+) -> list[Lease]:
+    """Claim; answers exactly as many leases as were asked for."""
+    leases = await store.claim(
+        ask(
+            clock.now_ms(),
+            limit=limit,
+            token=token,
+            worker=worker,
+            lanes=lanes,
+            ttl_ms=ttl_ms,
+            start=start,
+            only=only,
+        )
+    )
+    assert len(leases) == limit
+    return leases
+
+
+async def put_and_take(store: Store, clock: VirtualClock, order: Order) -> Lease:
+    await put(store, clock, order)
+    return (await take(store, clock, only=order.id, lanes=(order.lane,)))[0]
+
+
+async def head(store: Store, id: ExecutionId) -> Execution:
+    loaded = (await store.load(Want(ids=[id])))[0]
+    assert loaded is not None
+    return loaded.head
+
+
+async def loaded(store: Store, id: ExecutionId) -> Loaded:
+    """With everything that can be asked for."""
+    want = Want(ids=[id], payload=True, result=True, tags=True, attempts=True)
+    found = (await store.load(want))[0]
+    assert found is not None
+    return found
+
+
+async def apply(store: Store, clock: VirtualClock, *transitions: Transition) -> None:
+    """Apply these; every guard must hold."""
+    answers = await store.apply(transitions, clock.now_ms())
+    assert answers == [Applied(transition.id) for transition in transitions]
+
+
+async def refuse(store: Store, clock: VirtualClock, transition: Transition) -> Rejected:
+    """Apply one whose guard must not hold; nothing may change by it."""
+    before = await contents(store)
+    answers = await store.apply([transition], clock.now_ms())
+    assert len(answers) == 1
+    refused = answers[0]
+    assert isinstance(refused, Rejected)
+    assert await contents(store) == before
+    return refused
+
+
+async def commit(store: Store, clock: VirtualClock, transitions: Sequence[Transition] = ()) -> None:
+    """Commit these; every guard must hold."""
+    assert await store.commit(Changeset(transitions), clock.now_ms())
+
+
+def numbers(count: int, first: int = 0) -> range:
+    return range(first, first + count)

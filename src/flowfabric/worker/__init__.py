@@ -1,0 +1,1 @@
+"""Runs user code under a lease."""

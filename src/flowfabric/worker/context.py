@@ -1,0 +1,47 @@
+"""What a task can know about its own attempt, and say while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Lease
+
+Progress = Callable[[Lease, int | None, str | None], Awaitable[None]]
+
+
+class Context:
+    """Passed to a task whose first parameter is annotated with it."""
+
+    def __init__(self, lease: Lease, progress: Progress) -> None:
+        self._lease = lease
+        self._progress = progress
+        self.log = logging.LoggerAdapter(
+            logging.getLogger("flowfabric.task"),
+            {"execution": lease.id, "task": lease.head.kind, "attempt": lease.head.attempt},
+        )
+
+    @property
+    def id(self) -> ExecutionId:
+        """The execution's id: the same in every attempt, so a good idempotency key."""
+        return self._lease.id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 0."""
+        return self._lease.head.attempt
+
+    @property
+    def retries(self) -> int:
+        """How often it was tried again after a failure."""
+        return self._lease.head.retry_count
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the execution must have ended, if there is such a time."""
+        return self._lease.head.deadline_ms
+
+    async def progress(self, pct: int | None = None, message: str | None = None) -> None:
+        """Say how far it is, for people who watch; what is not said stays as it was."""
+        await self._progress(self._lease, pct, message)

@@ -1,0 +1,198 @@
+"""Worker: slots, the claim loop, drain.
+
+It claims as much as it has room for, starts each at once, and is woken by hints. Cancellation
+reaches the coroutine as a cancellation. Draining stops claiming, lets what runs finish within a
+bound, and hands the rest back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from flowfabric.core import names
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Lease
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.hints import Hint
+from flowfabric.engine.outcomes import Finished, Outcome, Released
+from flowfabric.errors import FlowFabricError, LeaseLost, StoreUnavailable
+from flowfabric.worker.context import Context
+from flowfabric.worker.finisher import Finisher
+from flowfabric.worker.handler import Handler
+from flowfabric.worker.idle import Idle
+from flowfabric.worker.keeper import Keeper
+from flowfabric.worker.runner import run_attempt, unknown_task
+
+logger = logging.getLogger("flowfabric.worker")
+
+CLAIM_LIMIT = 100
+IDLE_SECONDS = (0.1, 2.0)
+CANCEL_SECONDS = 5.0
+
+
+class Worker:
+    """Runs handlers for the executions of some lanes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        handlers: Mapping[str, Handler],
+        *,
+        name: str,
+        lanes: Sequence[str],
+        slots: int = 100,
+        ttl_ms: int = 30_000,
+        drain_seconds: float = 30.0,
+    ) -> None:
+        self.name = names.worker_name(name)
+        self._engine = engine
+        self._handlers = handlers
+        self._lanes = tuple(names.lane_name(lane) for lane in lanes)
+        self._slots = slots
+        self._ttl_ms = ttl_ms
+        self._drain_seconds = drain_seconds
+        self._running: dict[ExecutionId, tuple[Lease, asyncio.Task[None]]] = {}
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._idle = Idle(*IDLE_SECONDS)
+        self._finisher = Finisher(engine)
+        self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="flowfabric-task")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def stop(self) -> None:
+        """Begin to drain. `run` returns when it is done."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until stopped, then drain."""
+        self._loop = asyncio.get_running_loop()
+        self._engine.hints.subscribe(self._hear)
+        self._keeper.start()
+        try:
+            while not self._stopping:
+                await self._round()
+        finally:
+            try:
+                await self._drain()
+            finally:
+                self._engine.hints.unsubscribe(self._hear)
+                await asyncio.to_thread(self._keeper.stop)
+                self._threads.shutdown(wait=False)
+
+    async def _round(self) -> None:
+        self._woken.clear()
+        room = min(self._slots - len(self._running), CLAIM_LIMIT)
+        if room < 1:
+            await self._woken.wait()
+            return
+        leases = await self._claim(room)
+        for lease in leases:
+            self._begin(lease)
+        if len(leases) == room:
+            self._idle.reset()
+            # Let what was just started run before more is claimed.
+            await asyncio.sleep(0)
+        else:
+            await self._rest()
+
+    async def _claim(self, room: int) -> list[Lease]:
+        try:
+            return await self._engine.claim(
+                self._lanes,
+                room,
+                worker=self.name,
+                token=secrets.token_hex(16),
+                ttl_ms=self._ttl_ms,
+            )
+        except StoreUnavailable as error:
+            logger.warning("nothing could be claimed", extra={"error": error.code})
+            return []
+
+    async def _rest(self) -> None:
+        """Until a hint says that there may be work, or the pause that grows while there is none."""
+        try:
+            async with asyncio.timeout(self._idle.next()):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _hear(self, hint: Hint) -> None:
+        if hint.ready or hint.foreign:
+            self._idle.reset()
+            self._woken.set()
+        for id in hint.fenced:
+            held = self._running.get(id)
+            if held is not None:
+                self._stop_task(held[0], LeaseLost(f"the lease of {id} was ended"))
+
+    def _begin(self, lease: Lease) -> None:
+        self._keeper.hold(lease)
+        task = asyncio.get_running_loop().create_task(self._attempt(lease))
+        self._running[lease.id] = (lease, task)
+
+    async def _attempt(self, lease: Lease) -> None:
+        try:
+            outcome = await self._outcome(lease)
+        finally:
+            self._running.pop(lease.id, None)
+            self._woken.set()
+        if outcome is None:
+            self._keeper.drop(lease)
+        else:
+            self._finisher.finish(outcome).add_done_callback(
+                lambda answer: self._finished(lease, answer)
+            )
+
+    async def _outcome(self, lease: Lease) -> Outcome | None:
+        handler = self._handlers.get(lease.head.kind)
+        if handler is None:
+            return unknown_task(lease)
+        context = Context(lease, self._engine.progress)
+        try:
+            return await run_attempt(lease, handler, context, self._threads)
+        except asyncio.CancelledError as stopped:
+            # A lost lease leaves nothing to say; a drain hands the work back.
+            return None if stopped.args == (_LOST,) else Released(lease)
+
+    def _finished(self, lease: Lease, answer: asyncio.Future[Finished]) -> None:
+        self._keeper.drop(lease)
+        error = answer.exception() or answer.result().error
+        if error is not None:
+            logger.warning(
+                "the outcome of %s was refused: %s",
+                lease.id,
+                error,
+                extra={"execution": lease.id, "error": getattr(error, "code", "error")},
+            )
+
+    def _lost_elsewhere(self, lease: Lease, error: FlowFabricError) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop_task, lease, error)
+
+    def _stop_task(self, lease: Lease, error: FlowFabricError) -> None:
+        held = self._running.get(lease.id)
+        if held is None or held[0].epoch != lease.epoch:
+            return
+        logger.info(
+            "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}
+        )
+        held[1].cancel(_LOST)
+
+    async def _drain(self) -> None:
+        tasks = [task for _, task in self._running.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=CANCEL_SECONDS)
+        await self._finisher.drain()
+
+
+_LOST = "lease lost"
