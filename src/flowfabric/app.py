@@ -9,9 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar, overload
-
-import msgspec
+from typing import Protocol, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.handle import Handle
@@ -24,12 +22,22 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Span, Task, policy_text
+from flowfabric.worker.codec import decode_any
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.worker import Worker
 
 R = TypeVar("R")
 
 _DEFAULT_LANE = "default"
+
+
+class Register(Protocol):
+    """What `app.task(...)` with options answers: the decorator."""
+
+    @overload
+    def __call__(self, function: Callable[..., Awaitable[R]], /) -> Task[R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Task[R]: ...
 
 
 class App:
@@ -79,11 +87,11 @@ class App:
         on_attempt_timeout: str = "expire",
         max_reclaims: int = 100,
         max_replays: int = 10,
-    ) -> Callable[[Callable[..., Any]], Task[Any]]: ...
+    ) -> Register: ...
 
     def task(
         self,
-        function: Callable[..., Any] | None = None,
+        function: Callable[..., object] | None = None,
         /,
         *,
         name: str | None = None,
@@ -94,7 +102,7 @@ class App:
         on_attempt_timeout: str = "expire",
         max_reclaims: int = 100,
         max_replays: int = 10,
-    ) -> Task[Any] | Callable[[Callable[..., Any]], Task[Any]]:
+    ) -> object:
         """Register a function, sync or async, under its name.
 
         `retries`: how often to try again after a failure, with growing pauses, or a policy.
@@ -109,7 +117,7 @@ class App:
             max_replays=max_replays,
         )
 
-        def register(function: Callable[..., Any]) -> Task[Any]:
+        def register(function: Callable[..., object]) -> Task[object]:
             handler = Handler(names.task_name(name or function.__name__), function)
             if handler.name in self._handlers:
                 raise InvalidInput(
@@ -122,7 +130,7 @@ class App:
                 policy=policy,
                 priority=names.priority(priority),
             )
-            made: Task[Any] = Task(handler, self.connect, defaults)
+            made: Task[object] = Task(handler, self.connect, defaults)
             self._handlers[handler.name] = handler
             self._lanes[defaults.lane] = None
             return made
@@ -136,10 +144,10 @@ class App:
         client = await self.connect()
         return await client.start_many([(call.request, call.decode) for call in calls])
 
-    async def handle(self, id: str, task: Task[R] | None = None) -> Handle[Any]:
+    async def handle(self, id: str, task: Task[R] | None = None) -> Handle[object]:
         """The handle of an execution that was started elsewhere or earlier."""
         client = await self.connect()
-        decode = task.handler.decode_result if task else _decode_any
+        decode = task.handler.result.decode if task else decode_any
         return client.handle(parse_execution_id(id), decode)
 
     async def connect(self) -> Client:
@@ -237,8 +245,3 @@ def _ttl(value: Span) -> int:
             hint=f"at least {LEASE_TTL_FLOOR_MS // 1000} s",
         )
     return ttl_ms
-
-
-def _decode_any(body: bytes) -> object:
-    value: object = msgspec.json.decode(body)
-    return value

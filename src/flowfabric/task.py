@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -67,7 +67,7 @@ class Task(Generic[R]):
         return f"Task({self.name!r})"
 
     @property
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., object]:
         """The function itself, for calling it directly."""
         return self.handler.function
 
@@ -115,7 +115,7 @@ class Task(Generic[R]):
         defaults = self._defaults
         request = Request(
             kind=self.name,
-            payload=self.handler.encode_arguments(args, kwargs),
+            payload=self.handler.encode_call(args, kwargs),
             lane=defaults.lane if lane is None else names.lane_name(lane),
             policy=defaults.policy,
             priority=defaults.priority if priority is None else names.priority(priority),
@@ -127,7 +127,7 @@ class Task(Generic[R]):
             else None,
             deadline_in_ms=_span_ms(deadline, "deadline"),
         )
-        return Call(request, self.handler.decode_result)
+        return Call(request, self.handler.result.decode)
 
 
 def _span_ms(value: datetime | Span | None, field: str) -> int | None:

@@ -21,9 +21,10 @@ from flowfabric.core.policy import (
     TimeoutPolicy,
     encode_policy,
 )
+from flowfabric.core.settle import facts_of, settle
 from flowfabric.core.states import AttemptState, Reason, State
 from flowfabric.core.timers import on_due
-from flowfabric.core.transition import Transition, claimed, guard_holds
+from flowfabric.core.transition import Transition, claimed, guard_holds, patched
 
 NOW = 1_700_000_000_000
 TTL = 30_000
@@ -31,6 +32,8 @@ ID = ExecutionId("{fp:7}:018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f")
 PAUSE = 500
 ATTEMPT_LIMIT = 10_000
 DEADLINE = NOW + 600_000
+WORKER = "worker-a"
+TOKEN = "token-a"
 
 
 def retrying(
@@ -79,7 +82,7 @@ def submitted(
 
 
 def ask(
-    now_ms: int = NOW, *, start: bool = True, worker: str = "worker-a", token: str = "token-a"
+    now_ms: int = NOW, *, start: bool = True, worker: str = WORKER, token: str = TOKEN
 ) -> Claim:
     return Claim(
         namespace="default",
@@ -95,7 +98,7 @@ def ask(
 
 def taken(row: Execution, how: Claim | None = None) -> Execution:
     """The row after a claim."""
-    return msgspec.structs.replace(row, **claimed(row, how or ask()))
+    return patched(row, claimed(row, how or ask()))
 
 
 def lease_of(row: Execution) -> Lease:
@@ -107,16 +110,11 @@ def changed(row: Execution, **columns: object) -> Execution:
     return msgspec.structs.replace(row, **columns)
 
 
-def patched(row: Execution, transition: Transition) -> Execution:
-    """What the store writes when the guard holds."""
-    return msgspec.structs.replace(row, **{**transition.patch, "rev": row.rev + 1})
-
-
 def applied(row: Execution, transition: object, now_ms: int = NOW) -> Execution:
     """The row after a transition whose guard must hold."""
     assert isinstance(transition, Transition)
     assert guard_holds(transition.guard, row, now_ms)
-    return patched(row, transition)
+    return patched(row, transition.patch)
 
 
 def running(now_ms: int = NOW, *, policy: str = "", deadline_ms: int | None = None) -> Execution:
@@ -144,12 +142,8 @@ def suspended() -> Execution:
 
 
 def waiting_for_others(row: Execution | None = None) -> Execution:
-    return changed(
-        row or submitted(),
-        deps_open=True,
-        state=State.BLOCKED_DEPENDENCIES,
-        reason=Reason.WAITING_FOR_CHILDREN,
-    )
+    waiting = changed(row or submitted(), deps_open=True)
+    return changed(waiting, **settle(facts_of(waiting), NOW).patch())
 
 
 def skipped() -> Execution:

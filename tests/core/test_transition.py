@@ -131,9 +131,8 @@ def test_a_column_that_does_not_exist_is_refused(writer: Writer) -> None:
 
 
 def test_all_columns_that_are_refused_are_named() -> None:
-    patch = {"id": "x", "rev": 2, "lane": "y"}
-    with pytest.raises(IllegalTransition, match="engine may not write id, lane$"):
-        Transition(ID, Seen(1, State.WAITING), Writer.ENGINE, patch)
+    with pytest.raises(IllegalTransition, match=r"engine may not write id, lane$"):
+        decide(State.WAITING, {"lane": "x", "outcome_detail": "y", "id": "z"})
 
 
 def test_two_changes_of_one_record_are_refused_in_one_changeset() -> None:

@@ -29,8 +29,8 @@ def test_every_decision_writes_only_what_its_writer_may() -> None:
         seen[move.writer] |= move.patch.keys()
     for writer, columns in seen.items():
         assert columns <= WRITABLE[writer]
-    # Facts that only flows write, and those of rows that cannot be handled.
-    unwritten = {"deps_open", "failures", "parked", *WRITABLE[Writer.SUBMIT]}
+    # The store raises the revision; flows and rows that cannot be handled write the rest.
+    unwritten = {"rev", "deps_open", "failures", "parked"}
     writable = {name for name, column in COLUMNS.items() if column.writers}
     assert writable - set().union(*seen.values()) == unwritten
 
@@ -106,6 +106,12 @@ def test_the_number_of_the_attempt_never_falls_and_the_first_start_is_kept() -> 
         before, after = move.before.row, move.after.row
         assert after.attempt >= before.attempt
         assert after.started_ms == before.started_ms or before.started_ms is None
+
+
+def test_every_change_of_state_has_its_time() -> None:
+    for move in steps():
+        if "state" in move.patch:
+            assert move.after.row.updated_ms == move.after.now_ms
 
 
 def test_every_change_of_state_leaves_a_line_in_the_log() -> None:

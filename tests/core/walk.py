@@ -37,7 +37,7 @@ from flowfabric.core.operator import (
 from flowfabric.core.policy import OnAttemptTimeout
 from flowfabric.core.states import CLAIMABLE, TERMINAL, Reason, State
 from flowfabric.core.timers import on_due
-from flowfabric.core.transition import Patch, Transition, claimed
+from flowfabric.core.transition import Patch, Transition, claimed, patched
 from flowfabric.errors import Refused
 from tests.core.build import (
     ATTEMPT_LIMIT,
@@ -50,7 +50,6 @@ from tests.core.build import (
     changed,
     lease_of,
     limited,
-    patched,
     retrying,
     skipped,
     submitted,
@@ -139,12 +138,12 @@ def moves(spot: Spot) -> Iterator[Move]:
 
 def _claim(spot: Spot, *, begin: bool) -> Move:
     patch = claimed(spot.row, ask(spot.now_ms, start=begin))
-    after = Spot(changed(spot.row, **patch), spot.now_ms)
+    after = Spot(patched(spot.row, patch), spot.now_ms)
     return Move("claim" if begin else "grant", spot, after, Writer.CLAIM, patch, None)
 
 
 def _move(verb: str, spot: Spot, transition: Transition, now_ms: int) -> Move:
-    after = Spot(patched(spot.row, transition), now_ms)
+    after = Spot(patched(spot.row, transition.patch), now_ms)
     return Move(verb, spot, after, transition.writer, transition.patch, transition)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -12,6 +13,7 @@ import msgspec
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
 from flowfabric.core.ids import (
+    RANDOM_BITS,
     RUN_LENGTH,
     ExecutionId,
     Namespace,
@@ -26,7 +28,7 @@ from flowfabric.engine.engine import Engine, Submitted
 
 R = TypeVar("R")
 
-RANDOM_BITS = 74
+RANDOM_BYTES = (RANDOM_BITS + 7) // 8
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     deadline_in_ms: int | None = None
 
 
+class Chance:
+    """Random bits from the system, fetched in blocks: asking for each id alone is slow."""
+
+    def __init__(self) -> None:
+        self._block = b""
+
+    def bits(self) -> int:
+        if len(self._block) < RANDOM_BYTES:
+            self._block = os.urandom(RANDOM_BYTES * BATCH_LIMIT)
+        taken, self._block = self._block[:RANDOM_BYTES], self._block[RANDOM_BYTES:]
+        return int.from_bytes(taken) >> (RANDOM_BYTES * 8 - RANDOM_BITS)
+
+
 class Client:
     """Submits and waits through one engine."""
 
@@ -51,6 +66,7 @@ class Client:
         self.results = Results(engine)
         self._engine = engine
         self._submits: Batcher[Order, Submitted] = Batcher(self._submit, limit=BATCH_LIMIT)
+        self._chance = Chance()
         self._minted = secrets.randbelow(1 << 16) * RUN_LENGTH
 
     async def start(self, request: Request, decode: Callable[[bytes], R]) -> Handle[R]:
@@ -117,7 +133,7 @@ class Client:
             partition = self._minted // RUN_LENGTH % counts.flow
         else:
             partition = key_partition(Namespace(self._engine.namespace), key, counts)
-        return execution_id(partition, uuid7(now_ms, secrets.randbits(RANDOM_BITS)))
+        return execution_id(partition, uuid7(now_ms, self._chance.bits()))
 
 
 def _digest(request: Request) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 from flowfabric.client.results import Results
 from flowfabric.core.explain import Explanation
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Event, Execution, Feed, Loaded
+from flowfabric.core.model import Ended, Event, Feed
 from flowfabric.core.refusal import not_found
 from flowfabric.core.states import SHAPE, Outcome, PublicState
 from flowfabric.engine.engine import Engine
@@ -23,7 +23,7 @@ from flowfabric.errors import (
     ResultTimeout,
 )
 
-R = TypeVar("R", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 _ENDINGS: dict[Outcome, type[ExecutionEnded]] = {
     Outcome.FAILED: ExecutionFailed,
@@ -35,11 +35,11 @@ _ENDINGS: dict[Outcome, type[ExecutionEnded]] = {
 HISTORY_PAGE = 1_000
 
 
-class Handle(Generic[R]):
+class Handle(Generic[R_co]):
     """Refers to an execution by its id; holds nothing that could get stale."""
 
     def __init__(
-        self, id: ExecutionId, engine: Engine, results: Results, decode: Callable[[bytes], R]
+        self, id: ExecutionId, engine: Engine, results: Results, decode: Callable[[bytes], R_co]
     ) -> None:
         self.id = id
         self._engine = engine
@@ -49,22 +49,27 @@ class Handle(Generic[R]):
     def __repr__(self) -> str:
         return f"Handle({self.id!r})"
 
-    async def result(self, timeout_seconds: float | None = None) -> R:
+    async def result(self, timeout_seconds: float | None = None) -> R_co:
         """Wait for the end. Returns what the task returned, or raises how else it ended."""
+        if timeout_seconds is None:
+            return self._value(await self._results.wait(self.id))
         try:
             async with asyncio.timeout(timeout_seconds):
-                loaded = await self._results.wait(self.id)
+                ended = await self._results.wait(self.id)
         except TimeoutError:
             raise ResultTimeout(
                 f"execution {self.id} has not ended in {timeout_seconds} s"
             ) from None
-        return self._value(loaded)
+        return self._value(ended)
 
-    def _value(self, loaded: Loaded) -> R:
-        outcome = SHAPE[loaded.head.state].outcome
+    def _value(self, ended: Ended) -> R_co:
+        outcome = SHAPE[ended.state].outcome
         if outcome is Outcome.SUCCESS:
-            return self._decode(loaded.result or b"null")
-        _raise_ending(loaded.head, outcome)
+            return self._decode(ended.result)
+        raise _ENDINGS[outcome](
+            f"execution {ended.id} {ended.state}: {ended.detail or outcome}",
+            details={"category": ended.category, "reason": ended.detail},
+        )
 
     async def status(self) -> Snapshot:
         """What is known about it now."""
@@ -91,11 +96,3 @@ class Handle(Generic[R]):
     async def explain(self) -> Explanation:
         """Why it is not running, or what it does: `print((await handle.explain()).sentence)`."""
         return await self._engine.read.explain(self.id)
-
-
-def _raise_ending(head: Execution, outcome: Outcome) -> NoReturn:
-    detail = head.outcome_detail or outcome
-    raise _ENDINGS[outcome](
-        f"execution {head.id} {head.state}: {detail}",
-        details={"category": head.outcome_category, "reason": head.outcome_detail},
-    )

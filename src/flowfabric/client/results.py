@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Feed, Loaded
+from flowfabric.core.model import Ended, Feed
 from flowfabric.core.refusal import not_found
 from flowfabric.core.states import TERMINAL
-from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.errors import CursorExpired, FlowFabricError
+from flowfabric.errors import CursorExpired, FlowFabricError, StoreUnavailable
 
 NET_SECONDS = 5.0
 BATCH = 500
@@ -29,22 +29,24 @@ class Results:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: dict[ExecutionId, list[asyncio.Future[Loaded]]] = {}
-        self._asks: Batcher[ExecutionId, None] = Batcher(self._look, limit=BATCH)
+        self._waiting: dict[ExecutionId, list[asyncio.Future[Ended]]] = {}
+        self._asked: dict[ExecutionId, None] = {}
+        self._looking: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
         self._foreign = asyncio.Event()
         self._cursor = ""
 
-    async def wait(self, id: ExecutionId) -> Loaded:
+    async def wait(self, id: ExecutionId) -> Ended:
         """The execution with its result, once it is over. Raises when there is none such."""
-        await self._follow()
-        future: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        self._follow()
+        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(future)
+        self._ask(id)
         try:
-            await self._asks.submit(id)
             return await future
-        finally:
+        except asyncio.CancelledError:
             self._forget(id, future)
+            raise
 
     async def close(self) -> None:
         self._engine.hints.unsubscribe(self._hear)
@@ -52,9 +54,10 @@ class Results:
             self._follower.cancel()
             await asyncio.wait([self._follower])
             self._follower = None
-        await self._asks.drain()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
 
-    async def _follow(self) -> None:
+    def _follow(self) -> None:
         """Start to listen before the first look: what ends in between is then not missed."""
         if self._follower is not None:
             return
@@ -69,26 +72,42 @@ class Results:
                 self._ask(id)
 
     def _ask(self, id: ExecutionId) -> None:
-        # Whoever waits for it hears what comes of it; the look itself has no other reader.
-        self._asks.submit(id).add_done_callback(_heard)
+        """Look at it soon, together with all others that somebody asks about meanwhile."""
+        self._asked[id] = None
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
 
-    async def _look(self, ids: Sequence[ExecutionId]) -> list[None | Exception]:
-        wanted = list(dict.fromkeys(ids))
-        loaded = dict(zip(wanted, await self._engine.read.results(wanted), strict=True))
-        missing: set[ExecutionId] = set()
-        for id, found in loaded.items():
+    async def _look(self) -> None:
+        try:
+            while self._asked:
+                ids = list(islice(self._asked, BATCH))
+                for id in ids:
+                    del self._asked[id]
+                await self._look_at(ids)
+        finally:
+            self._looking = None
+
+    async def _look_at(self, ids: Sequence[ExecutionId]) -> None:
+        try:
+            ends = await self._engine.read.endings(ids)
+        except StoreUnavailable as error:
+            for id in ids:
+                self._fail(id, error)
+            return
+        for id, found in zip(ids, ends, strict=True):
             if found is None:
-                missing.add(id)
-            elif found.head.state in TERMINAL:
-                self._deliver(id, found)
-        return [not_found(id) if id in missing else None for id in ids]
+                self._fail(id, not_found(id))
+            elif found.state in TERMINAL:
+                for future in self._waiting.pop(id, ()):
+                    if not future.done():
+                        future.set_result(found)
 
-    def _deliver(self, id: ExecutionId, loaded: Loaded) -> None:
+    def _fail(self, id: ExecutionId, error: FlowFabricError) -> None:
         for future in self._waiting.pop(id, ()):
             if not future.done():
-                future.set_result(loaded)
+                future.set_exception(error)
 
-    def _forget(self, id: ExecutionId, future: asyncio.Future[Loaded]) -> None:
+    def _forget(self, id: ExecutionId, future: asyncio.Future[Ended]) -> None:
         others = [waiting for waiting in self._waiting.get(id, ()) if waiting is not future]
         if others:
             self._waiting[id] = others
@@ -118,10 +137,13 @@ class Results:
             self._cursor = newest[-1].cursor if newest else ""
             self._ask_for_all()
             return
-        while lines := await self._engine.read.events(Feed(after=self._cursor, limit=FEED)):
+        ends = tuple(TERMINAL)
+        while lines := await self._engine.read.events(
+            Feed(after=self._cursor, states=ends, limit=FEED)
+        ):
             self._cursor = lines[-1].cursor
             for line in lines:
-                if line.state in TERMINAL and line.execution in self._waiting:
+                if line.execution in self._waiting:
                     self._ask(line.execution)
             if len(lines) < FEED:
                 return
@@ -129,8 +151,3 @@ class Results:
     def _ask_for_all(self) -> None:
         for id in self._waiting:
             self._ask(id)
-
-
-def _heard(answer: asyncio.Future[None]) -> None:
-    if not answer.cancelled():
-        answer.exception()

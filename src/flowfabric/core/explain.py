@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.core.duration import format_ms
 from flowfabric.core.model import Execution
-from flowfabric.core.states import LaneState, PublicState, Reason, State, vector
+from flowfabric.core.states import TERMINAL, LaneState, PublicState, Reason, State, vector
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,8 @@ class _Why(NamedTuple):
 
 def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> Explanation:
     """What the execution does, or what keeps it from being done."""
-    why = _parked(row) if row.parked else _why(row, now_ms, lane)
+    is_parked = bool(row.parked) and row.state not in TERMINAL
+    why = _parked(row) if is_parked else _why(row, now_ms, lane)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
         state=row.state,

@@ -107,6 +107,15 @@ def held(lease: Lease) -> Held:
     return Held(lease.epoch, lease.token, lease.started)
 
 
+def working(lease: Lease) -> Held:
+    """The guard of what only a begun attempt can say."""
+    if not lease.started:
+        raise InvalidInput(
+            "has not started", field="lease", hint="start the grant, and use the lease it answers"
+        )
+    return held(lease)
+
+
 def start(lease: Lease, now_ms: int) -> Transition:
     """A granted lease begins its attempt."""
     head = lease.head
@@ -137,14 +146,14 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
         patch["progress_pct"] = pct
     if message is not None:
         patch["progress_message"] = clip(message)
-    return Transition(lease.id, held(lease), Writer.WORKER, patch)
+    return Transition(lease.id, working(lease), Writer.WORKER, patch)
 
 
 def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
     return Transition(
         lease.id,
-        held(lease),
+        working(lease),
         Writer.WORKER,
         ended(Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL),
         LogLine("completed"),
@@ -176,7 +185,7 @@ def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
             "retry_scheduled",
             {"reason": detail, "category": failure.category, "pause_ms": pause},
         )
-    return Transition(lease.id, held(lease), Writer.WORKER, patch, line, attempt)
+    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt)
 
 
 def _pause_ms(head: Execution, category: str) -> int | None:
@@ -222,7 +231,7 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     )
     line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})
     attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
-    return Transition(lease.id, held(lease), Writer.WORKER, patch, line, attempt)
+    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt)
 
 
 def release(lease: Lease, now_ms: int) -> Transition:

@@ -265,7 +265,6 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: Sequence[ExecutionId]
     payload: bool = False
-    result: bool = False
     tags: bool = False
     attempts: bool = False
 
@@ -275,9 +274,18 @@ class Loaded(msgspec.Struct, frozen=True):
 
     head: Execution
     payload: bytes = b""
-    result: bytes | None = None
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """How an execution stands for somebody who waits for it; `result` once it completed."""
+
+    id: ExecutionId
+    state: State
+    detail: str
+    category: str
+    result: bytes = b""
 
 
 class DueBatch(msgspec.Struct, frozen=True):
@@ -290,11 +298,13 @@ class DueBatch(msgspec.Struct, frozen=True):
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """Which lines of the log: after this cursor, of one execution or of all.
 
-    `newest` asks for the last line alone: where a follower begins.
+    `states`, for all executions, asks only for lines after which the execution was in one of
+    them. `newest` asks for the last line alone: where a follower begins.
     """
 
     after: str = ""
     execution: ExecutionId | None = None
+    states: tuple[State, ...] = ()
     limit: int = 1000
     newest: bool = False
 

@@ -149,6 +149,8 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
         outcome_category="",
         updated_ms=now_ms,
     )
+    if row.failures:
+        patch |= {"failures": 0, "parked": ""}
     line = LogLine("replayed", {"replay_count": row.replay_count + 1, "reason": clip(reason)})
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
 

@@ -33,7 +33,7 @@ class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fixed"
 
     delay_ms: Duration = 1000
 
-    def pause_ms(self, retries_done: int, chance: float) -> int:  # noqa: ARG002
+    def pause_ms(self, retries_done: int, chance: float) -> int:
         return self.delay_ms
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.states import (
+    CLAIMABLE,
+    RUNNABLE,
     SHAPE,
     AttemptKind,
     AttemptState,
@@ -94,6 +96,12 @@ def delayed_by(row: Execution, lease: Lease) -> bool:
         and row.state not in (State.ACTIVE, State.ORPHANED, State.REVOKED)
         and is_owner(row, lease)
     )
+
+
+def returned_by(row: Execution, lease: Lease) -> bool:
+    """The same owner gave its unstarted grant back before."""
+    gone = row.state in CLAIMABLE | RUNNABLE
+    return not lease.started and gone and is_owner(row, lease)
 
 
 def started_by(row: Execution, lease: Lease) -> bool:

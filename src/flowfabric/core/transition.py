@@ -7,6 +7,7 @@ write cannot be constructed. A changeset is several of them that happen all or n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -73,23 +74,33 @@ class Transition(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if not self.patch.keys() <= WRITABLE[self.writer]:
-            extra = sorted(self.patch.keys() - WRITABLE[self.writer])
-            raise IllegalTransition(f"{self.writer} may not write {', '.join(extra)}")
-        state = self.patch.get("state")
-        if state is not None:
-            self._check_move(State(str(state)))
+        guard, patch = self.guard, self.patch
+        before = State.ACTIVE if isinstance(guard, Held) else guard.state
+        _require_legal(
+            self.writer,
+            tuple(patch),
+            before,
+            (patch.get("state"), patch.get("reason"), patch.get("attempt_state")),
+        )
 
-    def _check_move(self, state: State) -> None:
-        before = State.ACTIVE if isinstance(self.guard, Held) else self.guard.state
-        if state is not before and state not in ALLOWED[before]:
-            raise IllegalTransition(f"{before} cannot become {state}")
-        attempt_state = self.patch.get("attempt_state")
-        if attempt_state is not None and attempt_state not in ATTEMPT_STATES[state]:
-            raise IllegalTransition(f"{state} cannot have the attempt state {attempt_state}")
-        reason = self.patch.get("reason")
-        if reason not in REASONS[state]:
-            raise IllegalTransition(f"{state} cannot have the reason {reason}")
+
+# Few different transitions exist, and millions of each are made: a legal one is judged once.
+@lru_cache(maxsize=4096)
+def _require_legal(
+    writer: Writer, columns: tuple[str, ...], before: State, after: tuple[Value, Value, Value]
+) -> None:
+    extra = sorted(set(columns) - WRITABLE[writer])
+    if extra:
+        raise IllegalTransition(f"{writer} may not write {', '.join(extra)}")
+    if after[0] is None:
+        return
+    state, reason, attempt_state = State(str(after[0])), after[1], after[2]
+    if state is not before and state not in ALLOWED[before]:
+        raise IllegalTransition(f"{before} cannot become {state}")
+    if attempt_state is not None and attempt_state not in ATTEMPT_STATES[state]:
+        raise IllegalTransition(f"{state} cannot have the attempt state {attempt_state}")
+    if reason not in REASONS[state]:
+        raise IllegalTransition(f"{state} cannot have the reason {reason}")
 
 
 class LaneChange(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TypeVar
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Want
 from flowfabric.core.refusal import not_found
-from flowfabric.core.transition import Changeset, Transition
+from flowfabric.core.transition import Changeset, Transition, patched
 from flowfabric.errors import ClockSkew, Conflict, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -45,14 +45,21 @@ async def decide_and_commit(
     A decision that is not a transition writes nothing and is the answer.
     """
 
+    sent: tuple[Transition, Execution] | None = None
+
     async def once(_: int) -> Transition | T | None:
+        nonlocal sent
         loaded = (await store.load(Want(ids=[id])))[0]
         if loaded is None:
             raise not_found(id)
+        if sent is not None and loaded.head == sent[1]:
+            # The row is exactly what our own write makes of it: only the reply was lost.
+            return sent[0]
         now_ms = clock.now_ms()
         decision = decide(loaded.head, now_ms)
         if not isinstance(decision, Transition):
             return decision
+        sent = decision, patched(loaded.head, decision.patch)
         done = await store.commit(Changeset([decision]), now_ms)
         return decision if done else None
 

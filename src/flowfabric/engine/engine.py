@@ -29,9 +29,10 @@ from flowfabric.engine.outcomes import (
     Outcome,
     Released,
     answer,
-    decide,
+    decide_or_refuse,
 )
 from flowfabric.engine.reading import Reading
+from flowfabric.engine.waves import waves
 from flowfabric.errors import (
     ExecutionNotLeaseable,
     FlowFabricError,
@@ -102,30 +103,30 @@ class Engine:
         """
         answers: list[Submitted] = []
         for start in range(0, len(orders), BATCH_LIMIT):
-            answers += await self._submit(orders[start : start + BATCH_LIMIT])
+            answers.extend(await self._submit(orders[start : start + BATCH_LIMIT]))
         return answers
 
     async def _submit(self, orders: Sequence[Order]) -> list[Submitted]:
         closed = await self.lanes.closed({order.lane for order in orders})
-        refused: dict[ExecutionId, FlowFabricError] = {}
+        refused: dict[int, FlowFabricError] = {}
 
         async def once(_: int) -> list[Inserted]:
             now_ms = self.clock.now_ms()
             batch: list[Submission] = []
             refused.clear()
-            for order in orders:
+            for position, order in enumerate(orders):
                 try:
                     batch.append(_submission(order, now_ms, closed))
                 except FlowFabricError as error:
-                    refused[order.id] = error
+                    refused[position] = error
             return await self.store.insert(batch, now_ms) if batch else []
 
         inserted = iter(await persistently(self.clock, once))
         return [
-            Submitted(order.id, created=False, error=refused[order.id])
-            if order.id in refused
+            Submitted(order.id, created=False, error=refused[position])
+            if position in refused
             else _submitted(order, next(inserted))
-            for order in orders
+            for position, order in enumerate(orders)
         ]
 
     # -- holding a lease --------------------------------------------------------------------
@@ -140,15 +141,18 @@ class Engine:
         ttl_ms: int,
         start: bool = True,
         only: ExecutionId | None = None,
+        repeated: bool = False,
     ) -> list[Lease]:
         """Take up to `limit` ready executions; `start=False` grants without beginning.
 
         The token is the caller's, random and new for each claim: it is the fence of every lease
-        of this claim, and the way to get them again when the reply was lost.
+        of this claim, and with `repeated` the way to get them again when the reply was lost.
+        `only` takes that one execution or nothing, and raises when there is none such.
         """
         _require_ttl(ttl_ms)
+        _require_token(token)
         names.worker_name(worker)
-        open_lanes = await self.lanes.serving(lanes)
+        open_lanes = await self.lanes.serving(tuple(dict.fromkeys(lanes)))
         if not open_lanes or limit < 1:
             return []
 
@@ -163,11 +167,14 @@ class Engine:
                 now_ms=self.clock.now_ms(),
                 start=start,
                 only=only,
-                repeated=attempt > 0,
+                repeated=repeated or attempt > 0,
             )
             return await self.store.claim(ask)
 
-        return await persistently(self.clock, once)
+        leases = await persistently(self.clock, once)
+        if only is not None and not leases:
+            await self.read.load(only)
+        return leases
 
     async def start(self, lease: Lease) -> Lease:
         """Begin the attempt of a granted lease; answers the lease to work with."""
@@ -206,16 +213,19 @@ class Engine:
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         """Say what became of many leases in one call; one refusal spoils no other."""
-        decided: list[Transition] = []
+        decided: list[Transition | FlowFabricError] = []
 
         def decide_all(now_ms: int) -> list[Transition]:
-            decided[:] = [decide(outcome, now_ms) for outcome in outcomes]
-            return decided
+            decided[:] = [decide_or_refuse(outcome, now_ms) for outcome in outcomes]
+            return [decision for decision in decided if isinstance(decision, Transition)]
 
         now_ms, replies = await self._apply(decide_all)
+        written = iter(replies)
         return [
-            answer(outcome, transition, reply, now_ms)
-            for outcome, transition, reply in zip(outcomes, decided, replies, strict=True)
+            answer(outcome, decision, next(written), now_ms)
+            if isinstance(decision, Transition)
+            else Finished(id=outcome.lease.id, state=None, error=decision)
+            for outcome, decision in zip(outcomes, decided, strict=True)
         ]
 
     async def complete(self, lease: Lease, result: bytes) -> Finished:
@@ -329,12 +339,13 @@ class Engine:
 
         async def once(_: int) -> tuple[int, list[Applied | Rejected]]:
             now_ms = self.clock.now_ms()
-            replies: list[Applied | Rejected] = []
             transitions = decide(now_ms)
-            for start in range(0, len(transitions), BATCH_LIMIT):
-                batch = transitions[start : start + BATCH_LIMIT]
-                replies += await self.store.apply(batch, now_ms, urgent=urgent)
-            return now_ms, replies
+            replies: dict[int, Applied | Rejected] = {}
+            for wave in waves(transitions):
+                batch = [transitions[position] for position in wave]
+                answers = await self.store.apply(batch, now_ms, urgent=urgent)
+                replies.update(zip(wave, answers, strict=True))
+            return now_ms, [replies[position] for position in range(len(transitions))]
 
         return await persistently(self.clock, once)
 
@@ -358,7 +369,9 @@ def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> S
 
 
 def _submitted(order: Order, inserted: Inserted) -> Submitted:
-    if not inserted.created and order.key is not None and inserted.digest != order.digest:
+    # The same id is the same order, sent again after its key had run out.
+    is_same = inserted.digest == order.digest or (inserted.id == order.id and not inserted.digest)
+    if not inserted.created and order.key is not None and not is_same:
         error = IdempotencyConflict(
             f"key {order.key!r} was used for execution {inserted.id} with another payload",
             field="idempotency_key",
@@ -399,4 +412,11 @@ def _require_ttl(ttl_ms: int) -> None:
     if ttl_ms < LEASE_TTL_FLOOR_MS:
         raise InvalidInput(
             f"{ttl_ms} ms is too short", field="ttl_ms", hint=f"at least {LEASE_TTL_FLOOR_MS} ms"
+        )
+
+
+def _require_token(token: str) -> None:
+    if not token:
+        raise InvalidInput(
+            "must not be empty", field="token", hint="mint a random one for each claim"
         )

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from flowfabric.core.model import Lane
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
-from flowfabric.engine.conflict import PAUSES_SECONDS
+from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.errors import Conflict
-from flowfabric.store.clock import Clock
+from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
 REMEMBER_MS = 1_000
@@ -23,11 +23,11 @@ _ACCEPTING = (LaneState.ACTIVE, LaneState.PAUSED)
 class Lanes:
     """What this process knows of the lanes; a lane that nobody has used yet is open."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: FollowingClock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[str, Lane] = {}
-        self._stale_at_ms = 0
+        self._loaded_ms: int | None = None
 
     async def state(self, name: str) -> LaneState:
         await self._refresh()
@@ -47,16 +47,24 @@ class Lanes:
         for pause in (*PAUSES_SECONDS, None):
             await self._load()
             lane = self._known.get(name)
-            change = LaneChange(name, lane.rev if lane else 0, state)
-            if await self._store.commit(Changeset(lanes=[change]), self._clock.now_ms()):
+            changes = Changeset(lanes=[LaneChange(name, lane.rev if lane else 0, state)])
+            if await self._commit(changes):
                 await self._load()
                 return
             if pause is not None:
                 await asyncio.sleep(pause)
         raise Conflict(f"lane '{name}' kept changing")
 
+    async def _commit(self, changes: Changeset) -> bool:
+        async def once(_: int) -> bool:
+            return await self._store.commit(changes, self._clock.now_ms())
+
+        return await persistently(self._clock, once)
+
     async def _refresh(self) -> None:
-        if self._clock.now_ms() >= self._stale_at_ms:
+        # A clock that was set back must not keep an old answer alive.
+        since = self._loaded_ms
+        if since is None or not since <= self._clock.now_ms() < since + REMEMBER_MS:
             await self._load()
 
     async def _load(self) -> None:
@@ -66,4 +74,4 @@ class Lanes:
             if len(page) < PAGE:
                 break
         self._known = {lane.name: lane for lane in found}
-        self._stale_at_ms = self._clock.now_ms() + REMEMBER_MS
+        self._loaded_ms = self._clock.now_ms()

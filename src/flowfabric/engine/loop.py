@@ -48,6 +48,9 @@ class Loop:
             pause = await self._round()
             if pause > AGAIN and not self._stopping:
                 await self._sleep(min(pause, self._every))
+            else:
+                # Rounds that never wait must not keep everything else waiting.
+                await asyncio.sleep(0)
 
     async def _round(self) -> float:
         try:

@@ -14,7 +14,7 @@ from flowfabric.core import lifecycle, refusal
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Execution, Lease
-from flowfabric.core.states import State
+from flowfabric.core.states import TERMINAL, State
 from flowfabric.core.transition import Applied, Rejected, Transition
 from flowfabric.errors import FlowFabricError, StaleLease
 
@@ -55,6 +55,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     error: FlowFabricError | None = None
 
 
+def decide_or_refuse(outcome: Outcome, now_ms: int) -> Transition | FlowFabricError:
+    """What follows from the outcome, or why nothing can: one of many must not spoil the others."""
+    try:
+        return decide(outcome, now_ms)
+    except FlowFabricError as error:
+        return error
+
+
 def decide(outcome: Outcome, now_ms: int) -> Transition:
     match outcome:
         case Completed(lease, result):
@@ -76,7 +84,7 @@ def answer(
         return _as_decided(transition)
     row = reply.current
     if row is not None and _happened_before(outcome, row):
-        return _as_stored(row)
+        return _as_stored(row, outcome.lease)
     lease = outcome.lease
     error = refusal.refusal_of_lease(row, lease, now_ms)
     if error is None:
@@ -95,7 +103,9 @@ def _as_decided(transition: Transition) -> Finished:
     )
 
 
-def _as_stored(row: Execution) -> Finished:
+def _as_stored(row: Execution, lease: Lease) -> Finished:
+    if row.state in TERMINAL or not lease.started:
+        return Finished(id=row.id, state=row.state)
     return Finished(
         id=row.id, state=row.state, until_ms=row.not_before_ms, next_attempt=row.next_attempt
     )
@@ -107,7 +117,9 @@ def _happened_before(outcome: Outcome, row: Execution) -> bool:
             return refusal.completed_by(row, lease)
         case Failed(lease):
             return refusal.failed_by(row, lease) or refusal.retried_by(row, lease)
-        case Delayed(lease) | Released(lease):
+        case Delayed(lease):
             return refusal.delayed_by(row, lease)
+        case Released(lease):
+            return refusal.delayed_by(row, lease) or refusal.returned_by(row, lease)
         case _:
             assert_never(outcome)

@@ -11,6 +11,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import (
     NO_ATTEMPT,
     Attempt,
+    Ended,
     Event,
     Execution,
     Feed,
@@ -113,13 +114,12 @@ class Reading:
 
     async def result(self, id: ExecutionId) -> bytes | None:
         """The bytes it completed with; None while there are none."""
-        loaded = (await self._store.load(Want(ids=[id], result=True)))[0]
-        done = loaded is not None and loaded.head.state is State.COMPLETED
-        return loaded.result if done and loaded is not None else None
+        ended = (await self._store.endings([id]))[0]
+        return ended.result if ended is not None and ended.state is State.COMPLETED else None
 
-    async def results(self, ids: Sequence[ExecutionId]) -> list[Loaded | None]:
-        """Heads with results, in one call."""
-        return await self._store.load(Want(ids=ids, result=True))
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        """How many executions stand, in one call; None for those that do not exist."""
+        return await self._store.endings(ids)
 
     async def tags(self, id: ExecutionId) -> dict[str, str]:
         """Its tags; none for an execution that does not exist."""

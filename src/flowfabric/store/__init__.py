@@ -52,7 +52,7 @@ def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
         raise InvalidInput(
             f"{url!r} names no file",
             field="url",
-            hint="three slashes before a relative path (sqlite:///flows.db), four before an absolute",
+            hint="three slashes before a relative path, four before a full one: sqlite:///flows.db",
         )
     synchronous = options.get("synchronous", "FULL").upper()
     if synchronous not in _SYNCHRONOUS:

@@ -17,6 +17,7 @@ from flowfabric.core.model import (
     Attempt,
     Claim,
     DueBatch,
+    Ended,
     Event,
     Execution,
     Feed,
@@ -231,14 +232,24 @@ class MemoryStore:
         if row is None:
             return None
         attempts = self._attempts.get(id, {})
-        last = attempts.get(row.attempt)
         return Loaded(
             row,
             payload=self._payloads[id] if want.payload else b"",
-            result=last.result if want.result and last is not None else None,
             tags=dict(sorted(self._tags.get(id, {}).items())) if want.tags else {},
             attempts=tuple(attempts[n] for n in sorted(attempts)) if want.attempts else (),
         )
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        with self._lock:
+            return [self._ended(id) for id in ids]
+
+    def _ended(self, id: ExecutionId) -> Ended | None:
+        row = self._rows.get(id)
+        if row is None:
+            return None
+        last = self._attempts.get(id, {}).get(row.attempt)
+        result = (last.result if last else None) or b""
+        return Ended(id, row.state, row.outcome_detail, row.outcome_category, result)
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         with self._lock:
@@ -278,6 +289,8 @@ class MemoryStore:
             lines: Iterable[Event] = self._log[after:]
             if feed.execution is not None:
                 lines = [line for line in lines if line.execution == feed.execution]
+            elif feed.states:
+                lines = [line for line in lines if line.state in feed.states]
             return list(lines)[-1:] if feed.newest else list(lines)[: feed.limit]
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:

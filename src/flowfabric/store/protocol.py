@@ -26,10 +26,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flowfabric.core.ids import PartitionCounts
+from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
     DueBatch,
+    Ended,
     Event,
     Execution,
     Feed,
@@ -46,7 +47,7 @@ from flowfabric.store.hints import Hints
 
 
 class Store(Protocol):
-    """Twelve verbs. `hints` tells this process what its writes made possible."""
+    """Thirteen verbs. `hints` tells this process what its writes made possible."""
 
     hints: Hints
 
@@ -101,6 +102,11 @@ class Store(Protocol):
 
     async def load(self, want: Want) -> list[Loaded | None]:
         """Read executions in the order asked for; None for those that are not there."""
+        ...
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        """Read how executions stand, in the order asked for, with the result of the last attempt;
+        None for those that are not there."""
         ...
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
@@ -17,10 +18,13 @@ class Context:
     def __init__(self, lease: Lease, progress: Progress) -> None:
         self._lease = lease
         self._progress = progress
-        self.log = logging.LoggerAdapter(
-            logging.getLogger("flowfabric.task"),
-            {"execution": lease.id, "task": lease.head.kind, "attempt": lease.head.attempt},
-        )
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry the execution, the task and the attempt."""
+        head = self._lease.head
+        about = {"execution": head.id, "task": head.kind, "attempt": head.attempt}
+        return logging.LoggerAdapter(logging.getLogger("flowfabric.task"), about)
 
     @property
     def id(self) -> ExecutionId:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
@@ -45,15 +45,17 @@ class Keeper:
         self._stop.set()
         self._thread.join()
 
-    def hold(self, lease: Lease) -> None:
+    def hold(self, leases: Iterable[Lease]) -> None:
+        until = time.monotonic() + self._ttl_ms / 1000
         with self._lock:
-            self._held[lease.id] = (lease, time.monotonic() + self._ttl_ms / 1000)
+            self._held |= {lease.head.id: (lease, until) for lease in leases}
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, leases: Iterable[Lease]) -> None:
         with self._lock:
-            held = self._held.get(lease.id)
-            if held is not None and held[0].epoch == lease.epoch:
-                del self._held[lease.id]
+            for lease in leases:
+                held = self._held.get(lease.head.id)
+                if held is not None and held[0].head.epoch == lease.head.epoch:
+                    del self._held[lease.head.id]
 
     def _run(self) -> None:
         pause = self._ttl_ms / 3000
@@ -97,5 +99,5 @@ class Keeper:
             self._lose(lease, LeaseExpired(f"the lease of {lease.id} could not be renewed"))
 
     def _lose(self, lease: Lease, error: FlowFabricError) -> None:
-        self.drop(lease)
+        self.drop([lease])
         self._on_lost(lease, error)

@@ -6,16 +6,18 @@ User code can do anything; whatever it does becomes exactly one outcome.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from concurrent.futures import Executor
 from functools import partial
+from typing import cast
 
 import msgspec
 
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
-from flowfabric.errors import PayloadTooLarge, TaskError, UnknownTask
-from flowfabric.worker.context import Context
+from flowfabric.errors import Invalid, TaskError, UnknownTask
+from flowfabric.worker.context import Context, Progress
 from flowfabric.worker.handler import Handler
 
 HANDLER_ERROR = "handler_error"
@@ -27,17 +29,17 @@ CAUSES_LIMIT = 10
 
 
 async def run_attempt(
-    lease: Lease, handler: Handler, context: Context, threads: Executor
+    lease: Lease, handler: Handler, progress: Progress, threads: Executor
 ) -> Outcome:
     """Call the user's function. Cancellation passes through: the worker knows why."""
     try:
-        arguments = handler.decode_arguments(lease.payload)
-    except (msgspec.DecodeError, AttributeError) as error:
+        arguments = handler.arguments.decode(lease.payload)
+    except msgspec.DecodeError as error:
         return Failed(lease, Failure(f"arguments: {error}", BAD_ARGUMENTS, fatal=True))
-    leading = (context,) if handler.takes_context else ()
+    leading = (Context(lease, progress),) if handler.takes_context else ()
     try:
         if handler.is_async:
-            result = await handler.function(*leading, **arguments)
+            result = await cast(Awaitable[object], handler.function(*leading, **arguments))
         else:
             call = partial(handler.function, *leading, **arguments)
             result = await asyncio.get_running_loop().run_in_executor(threads, call)
@@ -49,18 +51,10 @@ async def run_attempt(
         return Failed(lease, Failure(causes(error), HANDLER_ERROR))
     except BaseException as error:
         return Failed(lease, Failure(causes(error), HANDLER_PANIC))
-    return _completed(lease, handler, result)
-
-
-def _completed(lease: Lease, handler: Handler, result: object) -> Outcome:
     try:
-        return Completed(lease, handler.encode_result(result))
-    except PayloadTooLarge as error:
-        return Failed(lease, Failure(str(error), error.code, fatal=True))
-    except (TypeError, ValueError, OverflowError) as error:
-        return Failed(
-            lease, Failure(f"the result cannot be stored: {error}", BAD_RESULT, fatal=True)
-        )
+        return Completed(lease, handler.result.encode(result))
+    except Invalid as error:
+        return Failed(lease, Failure(str(error), BAD_RESULT, fatal=True))
 
 
 def unknown_task(lease: Lease) -> Outcome:

@@ -20,7 +20,6 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.outcomes import Finished, Outcome, Released
 from flowfabric.errors import FlowFabricError, LeaseLost, StoreUnavailable
-from flowfabric.worker.context import Context
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
@@ -59,7 +58,7 @@ class Worker:
         self._woken = asyncio.Event()
         self._stopping = False
         self._idle = Idle(*IDLE_SECONDS)
-        self._finisher = Finisher(engine)
+        self._finisher = Finisher(engine, self._finished)
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="flowfabric-task")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,15 +74,18 @@ class Worker:
         self._engine.hints.subscribe(self._hear)
         self._keeper.start()
         try:
-            while not self._stopping:
-                await self._round()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._finisher.run())
+                try:
+                    while not self._stopping:
+                        await self._round()
+                finally:
+                    await self._drain()
+                    self._finisher.close()
         finally:
-            try:
-                await self._drain()
-            finally:
-                self._engine.hints.unsubscribe(self._hear)
-                await asyncio.to_thread(self._keeper.stop)
-                self._threads.shutdown(wait=False)
+            self._engine.hints.unsubscribe(self._hear)
+            await asyncio.to_thread(self._keeper.stop)
+            self._threads.shutdown(wait=False)
 
     async def _round(self) -> None:
         self._woken.clear()
@@ -92,8 +94,10 @@ class Worker:
             await self._woken.wait()
             return
         leases = await self._claim(room)
+        self._keeper.hold(leases)
         for lease in leases:
-            self._begin(lease)
+            task = asyncio.get_running_loop().create_task(self._attempt(lease))
+            self._running[lease.head.id] = (lease, task)
         if len(leases) == room:
             self._idle.reset()
             # Let what was just started run before more is claimed.
@@ -131,45 +135,36 @@ class Worker:
             if held is not None:
                 self._stop_task(held[0], LeaseLost(f"the lease of {id} was ended"))
 
-    def _begin(self, lease: Lease) -> None:
-        self._keeper.hold(lease)
-        task = asyncio.get_running_loop().create_task(self._attempt(lease))
-        self._running[lease.id] = (lease, task)
-
     async def _attempt(self, lease: Lease) -> None:
-        try:
-            outcome = await self._outcome(lease)
-        finally:
-            self._running.pop(lease.id, None)
-            self._woken.set()
-        if outcome is None:
-            self._keeper.drop(lease)
-        else:
-            self._finisher.finish(outcome).add_done_callback(
-                lambda answer: self._finished(lease, answer)
-            )
-
-    async def _outcome(self, lease: Lease) -> Outcome | None:
         handler = self._handlers.get(lease.head.kind)
-        if handler is None:
-            return unknown_task(lease)
-        context = Context(lease, self._engine.progress)
+        outcome: Outcome | None
         try:
-            return await run_attempt(lease, handler, context, self._threads)
+            if handler is None:
+                outcome = unknown_task(lease)
+            else:
+                progress = self._engine.progress
+                outcome = await run_attempt(lease, handler, progress, self._threads)
         except asyncio.CancelledError as stopped:
             # A lost lease leaves nothing to say; a drain hands the work back.
-            return None if stopped.args == (_LOST,) else Released(lease)
+            outcome = None if stopped.args == (_LOST,) else Released(lease)
+        finally:
+            self._running.pop(lease.head.id, None)
+            self._woken.set()
+        if outcome is None:
+            self._keeper.drop([lease])
+        else:
+            self._finisher.finish(outcome)
 
-    def _finished(self, lease: Lease, answer: asyncio.Future[Finished]) -> None:
-        self._keeper.drop(lease)
-        error = answer.exception() or answer.result().error
-        if error is not None:
-            logger.warning(
-                "the outcome of %s was refused: %s",
-                lease.id,
-                error,
-                extra={"execution": lease.id, "error": getattr(error, "code", "error")},
-            )
+    def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
+        self._keeper.drop(outcome.lease for outcome in outcomes)
+        for answer in answers:
+            if answer.error is not None:
+                logger.warning(
+                    "the outcome of %s was refused: %s",
+                    answer.id,
+                    answer.error,
+                    extra={"execution": answer.id, "error": answer.error.code},
+                )
 
     def _lost_elsewhere(self, lease: Lease, error: FlowFabricError) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -192,7 +187,6 @@ class Worker:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=CANCEL_SECONDS)
-        await self._finisher.drain()
 
 
 _LOST = "lease lost"

@@ -56,15 +56,24 @@ WHERE e.n IN (SELECT value FROM json_each(?1))
 
 -- name: execution_patch_held@sqlite
 -- Write named columns where the lease is still the one that was shown.
-WITH clock (now_ms) AS (VALUES (?1)), new (id, held_epoch, token, started{names}) AS (VALUES {rows})
+WITH clock (now_ms) AS (VALUES (?1)), new (id, held_epoch, token, started{more}) AS (VALUES {rows})
 UPDATE execution AS e SET {patch}rev = e.rev + 1 FROM new
+WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
+  AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
+  AND e.lease_until_ms > (SELECT now_ms FROM clock)
+
+-- name: execution_patch_alike@sqlite
+-- Differs: every row gets the same values, as a batch of completions does, so the rows to compare
+-- are four cells wide instead of fifteen.
+WITH clock (now_ms{more}) AS (VALUES {one}), new (id, held_epoch, token, started) AS (VALUES {rows})
+UPDATE execution AS e SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: execution_patch_seen@sqlite
 -- Write named columns where nothing has changed since the row was read.
-WITH new (id, seen_rev{names}) AS (VALUES {rows})
+WITH new (id, seen_rev{more}) AS (VALUES {rows})
 UPDATE execution AS e SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.rev = new.seen_rev
 
@@ -79,11 +88,13 @@ SELECT json_group_array(json_array(e.id, hex(p.body)))
 FROM execution AS e CROSS JOIN payload AS p ON p.n = e.n
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
--- name: result_load@sqlite
--- The result of the attempt that the head names, by id.
-SELECT json_group_array(json_array(e.id, hex(a.result)))
-FROM execution AS e CROSS JOIN attempt AS a ON a.n = e.n AND a.attempt = e.attempt
-WHERE e.id IN (SELECT value FROM json_each(?1)) AND a.result IS NOT NULL
+-- name: execution_ends@sqlite
+-- How executions ended, as far as a caller who waits for them needs to know.
+SELECT json_group_array(json_array(
+    e.id, e.state, e.outcome_detail, e.outcome_category, hex(a.result)
+))
+FROM execution AS e LEFT JOIN attempt AS a ON a.n = e.n AND a.attempt = e.attempt
+WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: execution_due@sqlite
 -- Rows whose timer has passed, soonest first.

@@ -16,7 +16,8 @@ FROM execution WHERE n IN (SELECT value FROM json_each(?1))
 SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
     SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
     FROM log AS l CROSS JOIN execution AS e ON e.n = l.n
-    WHERE l.seq > ?1 ORDER BY l.seq LIMIT ?2
+    WHERE l.seq > ?1 AND (?3 IS NULL OR l.state IN (SELECT value FROM json_each(?3)))
+    ORDER BY l.seq LIMIT ?2
 )
 
 -- name: log_history@sqlite

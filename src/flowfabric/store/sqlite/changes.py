@@ -9,17 +9,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
-from flowfabric.core.model import Attempt, Claim, Execution, Inserted, Lane, Lease, Submission
-from flowfabric.core.transition import Held, LaneChange, Seen, Transition, lane_changed
+from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
+from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
 from flowfabric.store.queries import statements
 from flowfabric.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     COLUMNS,
     INSERT_COLUMNS,
     Cell,
+    attempt_cells,
     cells,
     chunks,
     decode_heads,
@@ -27,6 +29,7 @@ from flowfabric.store.sqlite.rows import (
     decode_leases,
     encode,
     ids_json,
+    insert_cells,
     row_marks,
 )
 
@@ -41,11 +44,12 @@ def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> s
     return SQL[name].format(
         rows=row_marks(width, count),
         columns=", ".join(INSERT_COLUMNS),
-        names="".join(f", {column}" for column in names)
-        if "{patch}" in SQL[name]
-        else ", ".join(names),
+        names=", ".join(names),
+        more="".join(f", {column}" for column in names),
         values=", ".join(f"new.{column}" for column in names),
         patch="".join(f"{column} = new.{column}, " for column in names),
+        one=row_marks(1 + len(names), 1),
+        alike="".join(f"{column} = (SELECT {column} FROM clock), " for column in names),  # noqa: S608
     )
 
 
@@ -61,7 +65,7 @@ def run_many(
     changed = 0
     for chunk in chunks(rows):
         sql = _filled(name, len(chunk[0]), len(chunk), names)
-        flat = [*first, *(cell for row in chunk for cell in row)]
+        flat = [*first, *chain.from_iterable(chunk)]
         changed += connection.execute(sql, flat).rowcount
     return changed
 
@@ -134,7 +138,7 @@ def _known_keys(
 
 def _write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
     heads = [submission.execution for submission in fresh]
-    rows = [cells(getattr(head, name) for name in INSERT_COLUMNS) for head in heads]
+    rows = [cells(insert_cells(head)) for head in heads]
     run_many(connection, "execution_insert", rows)
     run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
     lines = [(head.id, "submitted", "{}") for head in heads]
@@ -195,40 +199,51 @@ def patch(
     connection: sqlite3.Connection, transitions: Sequence[Transition], store_now_ms: int
 ) -> int:
     """Write every patch whose guard holds; answers how many did."""
-    groups: dict[Shape, list[list[Cell]]] = {}
+    groups: dict[Shape, list[Transition]] = {}
     for transition in transitions:
-        guard = transition.guard
-        names = tuple(transition.patch)
-        row = cells((transition.id, *guard, *transition.patch.values()))
-        if isinstance(guard, Seen):
-            del row[2]  # the state is implied by the rev
-        groups.setdefault((isinstance(guard, Held), names), []).append(row)
+        shape = (isinstance(transition.guard, Held), tuple(transition.patch))
+        groups.setdefault(shape, []).append(transition)
     changed = 0
-    for (is_held, names), rows in groups.items():
-        if is_held:
+    for (is_held, names), group in groups.items():
+        if not is_held:
+            rows = [cells((t.id, t.guard[0], *t.patch.values())) for t in group]
+            changed += run_many(connection, "execution_patch_seen", rows, names=names)
+        elif all(t.patch == group[0].patch for t in group):
+            changed += _patch_alike(connection, group, store_now_ms)
+        else:
+            rows = [cells((t.id, *t.guard, *t.patch.values())) for t in group]
             first = (store_now_ms,)
             changed += run_many(connection, "execution_patch_held", rows, names=names, first=first)
-        else:
-            changed += run_many(connection, "execution_patch_seen", rows, names=names)
     return changed
+
+
+def _patch_alike(
+    connection: sqlite3.Connection, group: Sequence[Transition], store_now_ms: int
+) -> int:
+    values = group[0].patch
+    return run_many(
+        connection,
+        "execution_patch_alike",
+        [(t.id, *t.guard) for t in group],
+        names=tuple(values),
+        first=[store_now_ms, *cells(values.values())],
+    )
 
 
 def write_beside(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
 ) -> None:
     """What goes with patches that were written: attempts, tags, log lines."""
-    attempts = [_attempt_row(t.attempt) for t in transitions if t.attempt is not None]
+    attempts = [cells(attempt_cells(t.attempt)) for t in transitions if t.attempt is not None]
     run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
     tags = [(t.id, key, value) for t in transitions for key, value in (t.tags or {}).items()]
     run_many(connection, "tag_upsert", tags)
-    lines = [
-        (t.id, t.log.kind, encode(t.log.detail).decode()) for t in transitions if t.log is not None
-    ]
+    lines = [(t.id, t.log.kind, _detail(t.log)) for t in transitions if t.log is not None]
     run_many(connection, "log_append", lines, first=(now_ms,))
 
 
-def _attempt_row(attempt: Attempt) -> list[Cell]:
-    return cells((attempt.execution, *(getattr(attempt, name) for name in ATTEMPT_COLUMNS)))
+def _detail(line: LogLine) -> str:
+    return encode(line.detail).decode() if line.detail else "{}"
 
 
 def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) -> bool:

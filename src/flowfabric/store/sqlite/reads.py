@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import (
     DueBatch,
+    Ended,
     Execution,
     Feed,
     Lane,
@@ -21,6 +23,7 @@ from flowfabric.store.sqlite.rows import (
     decode_attempts,
     decode_bodies,
     decode_due,
+    decode_ends,
     decode_heads,
     decode_lanes,
     encode,
@@ -35,14 +38,12 @@ def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
     ids = ids_json(want.ids)
     heads = load_heads(connection, want.ids)
     payloads = decode_bodies(one_text(connection, "payload_load", ids)) if want.payload else {}
-    results = decode_bodies(one_text(connection, "result_load", ids)) if want.result else {}
     tags = _tags(connection, ids) if want.tags else {}
     attempts = decode_attempts(one_text(connection, "attempt_load", ids)) if want.attempts else {}
     return [
         Loaded(
             heads[id],
             payload=payloads.get(id, b""),
-            result=results.get(id),
             tags=dict(sorted(tags.get(id, {}).items())),
             attempts=tuple(sorted(attempts.get(id, ()), key=lambda attempt: attempt.attempt)),
         )
@@ -66,6 +67,11 @@ def readable_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[s
     """Heads by id, without those that cannot be read."""
     text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
     return {head.id: head for head in decode_due(text) if isinstance(head, Execution)}
+
+
+def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+    found = decode_ends(one_text(connection, "execution_ends", ids_json(ids)))
+    return [found.get(id) for id in ids]
 
 
 def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
@@ -99,7 +105,8 @@ def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str:
     if feed.newest:
         return one_text(connection, "log_newest", after, feed.execution)
     if feed.execution is None:
-        return one_text(connection, "log_feed", after, feed.limit)
+        states = encode(feed.states).decode() if feed.states else None
+        return one_text(connection, "log_feed", after, feed.limit, states)
     return one_text(connection, "log_history", after, feed.limit, feed.execution)
 
 

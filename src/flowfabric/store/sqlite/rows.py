@@ -7,15 +7,17 @@ under load costs more than the row itself (see the decision about statement shap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import (
     Attempt,
+    Ended,
     Event,
     Execution,
     Lane,
@@ -52,9 +54,13 @@ INSERT_COLUMNS = (
 )
 CHUNKS = (100, 25, 5, 1)
 
+insert_cells: Callable[[Execution], tuple[Cell, ...]] = attrgetter(*INSERT_COLUMNS)
+attempt_cells: Callable[[Attempt], tuple[Cell, ...]] = attrgetter("execution", *ATTEMPT_COLUMNS)
+
 _heads = msgspec.json.Decoder(list[Execution], strict=False)
 _claimed = msgspec.json.Decoder(list[tuple[Execution, str]], strict=False)
 _bodies = msgspec.json.Decoder(list[tuple[str, str]])
+_ends = msgspec.json.Decoder(list[tuple[str, State, str, str, str | None]])
 _lanes = msgspec.json.Decoder(list[Lane], strict=False)
 _raw = msgspec.json.Decoder(list[list[Value]])
 _attempts = msgspec.json.Decoder(
@@ -116,6 +122,13 @@ def decode_leases(text: str) -> list[Lease]:
 
 def decode_bodies(text: str) -> dict[str, bytes]:
     return {id: bytes.fromhex(body) for id, body in _bodies.decode(text)}
+
+
+def decode_ends(text: str) -> dict[str, Ended]:
+    return {
+        id: Ended(ExecutionId(id), state, detail, category, bytes.fromhex(body or ""))
+        for id, state, detail, category, body in _ends.decode(text)
+    }
 
 
 def decode_attempts(text: str) -> dict[str, list[Attempt]]:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from flowfabric.core.ids import PartitionCounts
+from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
     DueBatch,
+    Ended,
     Event,
     Execution,
     Feed,
@@ -200,6 +201,9 @@ class SqliteStore:
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, want))
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        return await self._read(lambda connection: reads.endings(connection, ids))
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         return await self._read(lambda connection: reads.due(connection, now_ms, limit))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.lifecycle import Failure, complete, delay, fail
-from flowfabric.core.model import Event, Execution, Feed, Lease
+from flowfabric.core.lifecycle import Failure, complete, delay, fail, progress
+from flowfabric.core.model import Event, Feed, Lease
 from flowfabric.core.operator import (
     ExpireReason,
     Source,
@@ -136,47 +138,50 @@ async def test_a_named_execution_that_does_not_fit_is_not_taken(
     assert await contents(store) == before
 
 
-async def _unclaimable(row: Execution, lease: Lease, now_ms: int) -> dict[str, Transition | None]:
-    """Roads out of what can be claimed, by name: from a waiting row or from a held one."""
-    retry = Failure("again", fatal=False)
-    roads: dict[str, Transition | None] = {
-        f"blocked: {reason}": block(row, now_ms, reason)
-        for reason in (
-            Reason.PAUSED_BY_OPERATOR,
-            Reason.PAUSED_BY_POLICY,
-            Reason.WAITING_FOR_BUDGET,
-            Reason.WAITING_FOR_QUOTA,
-            Reason.WAITING_FOR_CAPABLE_WORKER,
-        )
-    }
-    return roads | {
-        "active": None,
-        "delayed": delay(lease, now_ms, now_ms + 1_000),
-        "completed": complete(lease, now_ms, b""),
-        "failed": fail(lease, now_ms, retry),
-        "cancelled": cancel(lease.head, now_ms, "", source=Source.OPERATOR),
-        "expired": expire(lease.head, now_ms, ExpireReason.ATTEMPT_TIMEOUT),
-    }
+async def nobody_gets_it(store: Store, clock: VirtualClock) -> bool:
+    """Neither by its lane nor by its name."""
+    by_lane = await store.claim(ask(clock.now_ms(), limit=10, token="token-2"))
+    by_name = await store.claim(ask(clock.now_ms(), only=execution_id(0), token="token-2"))
+    return by_lane == by_name == []
 
 
-async def test_what_is_blocked_held_delayed_or_over_is_not_taken(
-    store: Store, clock: VirtualClock
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.PAUSED_BY_OPERATOR,
+        Reason.PAUSED_BY_POLICY,
+        Reason.WAITING_FOR_BUDGET,
+        Reason.WAITING_FOR_QUOTA,
+        Reason.WAITING_FOR_CAPABLE_WORKER,
+    ],
+)
+async def test_what_is_blocked_is_not_taken(
+    store: Store, clock: VirtualClock, reason: Reason
 ) -> None:
-    waiting = (await put(store, clock, order(0)))[0]
-    lease = await put_and_take(store, clock, order(1))
-    roads = await _unclaimable(waiting, lease, clock.now_ms())
-    for number, (name, road) in enumerate(roads.items(), 10):
-        lane = f"lane-{number}"
-        rows = await put(store, clock, order(number, lane=lane))
-        if not name.startswith("blocked"):
-            rows = [(await take(store, clock, lanes=(lane,), token=lane))[0].head]
-        if road is not None:
-            moved = (await _unclaimable(rows[0], Lease(rows[0]), clock.now_ms()))[name]
-            assert moved is not None
-            await apply(store, clock, moved)
-        assert await store.claim(ask(clock.now_ms(), lanes=(lane,))) == [], name
-        only = ask(clock.now_ms(), lanes=(lane,), only=execution_id(number))
-        assert await store.claim(only) == [], name
+    row = (await put(store, clock, order(0)))[0]
+    await apply(store, clock, block(row, clock.now_ms(), reason))
+    assert await nobody_gets_it(store, clock)
+
+
+ENDS: dict[str, Callable[[Lease, int], Transition | None]] = {
+    "held": lambda lease, now_ms: progress(lease, now_ms, 1, None),
+    "delayed": lambda lease, now_ms: delay(lease, now_ms, now_ms + 1_000),
+    "completed": lambda lease, now_ms: complete(lease, now_ms, b""),
+    "failed": lambda lease, now_ms: fail(lease, now_ms, Failure("broke")),
+    "cancelled": lambda lease, now_ms: cancel(lease.head, now_ms, "", source=Source.OPERATOR),
+    "expired": lambda lease, now_ms: expire(lease.head, now_ms, ExpireReason.ATTEMPT_TIMEOUT),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_what_is_held_delayed_or_over_is_not_taken(
+    store: Store, clock: VirtualClock, end: Callable[[Lease, int], Transition | None]
+) -> None:
+    lease = await put_and_take(store, clock, order(0))
+    transition = end(lease, clock.now_ms())
+    assert transition is not None
+    await apply(store, clock, transition)
+    assert await nobody_gets_it(store, clock)
 
 
 @pytest.mark.parametrize("lost", [State.ORPHANED, State.REVOKED])

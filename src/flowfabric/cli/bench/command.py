@@ -1,0 +1,5 @@
+"""tmp."""
+
+import typer
+
+bench = typer.Typer(name="bench")

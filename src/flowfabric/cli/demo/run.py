@@ -1,0 +1,67 @@
+"""Sets the stage: a folder, a store, two worker processes; and clears it again."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from flowfabric.cli.demo.crew import Crew
+from flowfabric.cli.demo.proof import Proof, prove
+from flowfabric.cli.demo.screen import open_screen
+from flowfabric.cli.demo.story import Story
+from flowfabric.cli.demo.tasks import open_shop, read_effects
+from flowfabric.errors import InvalidInput
+
+
+def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
+    if store is not None and store.partition(":")[0] == "memory":
+        raise InvalidInput(
+            "memory:// is seen by one process only, and the demo has three",
+            field="store",
+            hint="leave --store away, or use sqlite:///demo.db",
+        )
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="flowfabric-demo-", ignore_cleanup_errors=True
+        ) as folder,
+        _terminated_as_interrupted(),
+    ):
+        url = store or f"sqlite:///{Path(folder, 'demo.db').as_posix()}"
+        return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
+
+
+async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
+    began = time.monotonic()
+    # A namespace of its own: the demo can be run again, and beside other work, on one store.
+    namespace = f"demo-{secrets.token_hex(4)}"
+    effects = folder / "effects"
+    shop = open_shop(url, namespace, effects)
+    await shop.app.connect()
+    try:
+        with Crew(url, namespace, folder, effects=effects) as crew, open_screen(out) as screen:
+            evidence = await Story(shop, crew, screen, orders=orders).play()
+        seconds = time.monotonic() - began
+        return await prove(shop.app.engine, evidence, read_effects(effects), seconds=seconds)
+    finally:
+        await shop.app.close()
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Being asked to end leads the same way out as Ctrl-C: workers stopped, folder removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

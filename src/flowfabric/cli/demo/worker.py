@@ -1,0 +1,32 @@
+"""One worker process of the demo: `python -m flowfabric.cli.demo.worker URL NAMESPACE FILE N`.
+
+It works until its standard input is closed, so it also stops when the demo itself was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from flowfabric.cli.demo.tasks import LANE, open_shop, worker_lane
+from flowfabric.cli.logs import LogFormat, LogLevel, configure
+
+
+def _stop_with_input() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(url: str, namespace: str, effects: str, number: str) -> None:
+    configure(LogLevel.WARNING, LogFormat.TEXT)
+    threading.Thread(target=_stop_with_input, daemon=True).start()
+    shop = open_shop(url, namespace, Path(effects))
+    asyncio.run(shop.app.work(lanes=(LANE, worker_lane(int(number)))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

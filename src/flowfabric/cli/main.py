@@ -1,0 +1,80 @@
+"""The command `flowfabric`, `ff` for short: options that every command has, and the way out.
+
+A command is a function that imports what it needs when it runs, so that `ff --help` stays quick.
+Errors of the tree become one sentence and an exit code here; commands just let them pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from flowfabric import __version__
+from flowfabric.cli.bench.command import bench
+from flowfabric.cli.demo.command import demo
+from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
+from flowfabric.cli.logs import LogFormat, LogLevel, configure
+
+HELP = """FlowFabric: work that survives crashes, in Python.
+
+\b
+Examples:
+  ff demo                            watch a worker die and its work be finished
+  ff bench cycle --store sqlite      measure this machine
+  ff --log-level info --log-format json demo
+
+`flowfabric`, `ff` and `python -m flowfabric` are the same command.
+"""
+
+# Help texts and messages are plain: with a markup mode, a name in brackets would be read as markup.
+app = typer.Typer(
+    help=HELP,
+    epilog=EXITS_TEXT,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.add_typer(bench)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"flowfabric {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="What is logged, to standard error.")
+    ] = LogLevel.WARNING,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Lines for people, or one JSON object per line.")
+    ] = LogFormat.TEXT,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    del version
+    configure(log_level, log_format)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    try:
+        app()
+    except BaseException as error:
+        known = known_error(error)
+        if known is None:
+            raise
+        print(f"Error: {sentence(known)}", file=sys.stderr)
+        sys.exit(exit_code(known))

@@ -1,0 +1,8 @@
+"""Tools for tests of FlowFabric and of what is built on it.
+
+Nothing imported here needs pytest; the store suite in `conformance` does.
+"""
+
+from flowfabric.testing.clock import VirtualClock
+
+__all__ = ["VirtualClock"]

@@ -1,0 +1,89 @@
+"""Clocks: a caller whose clock is off is refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.states import LaneState
+from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.errors import ClockSkew, StoreUnavailable
+from flowfabric.store.clock import SKEW_LIMIT_MS
+from flowfabric.store.protocol import Store
+from flowfabric.testing.build import ask, order, submissions
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.conformance.steps import contents, put, put_and_take
+
+Write = Callable[[int], Awaitable[object]]
+
+
+async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
+    """Each writing verb with something to write, as a function of the caller's time."""
+    lease = await put_and_take(store, clock, order(0))
+    other = await put_and_take(store, clock, order(1))
+    await put(store, clock, order(2))
+    late_ms = clock.now_ms()
+    lane = LaneChange("new", 0, LaneState.PAUSED)
+    changes = Changeset([complete(other, late_ms, b"")], [lane])
+    return {
+        "insert": lambda now_ms: store.insert(submissions([order(3)], now_ms), now_ms),
+        "claim": lambda now_ms: store.claim(ask(now_ms, token="token-2")),
+        "apply": lambda now_ms: store.apply([complete(lease, late_ms, b"")], now_ms),
+        "urgent apply": partial(store.apply, [complete(lease, late_ms, b"")], urgent=True),
+        "commit": partial(store.commit, changes),
+        "empty insert": partial(store.insert, []),
+        "repeated claim": lambda now_ms: store.claim(ask(now_ms, repeated=True)),
+    }
+
+
+VERBS = (
+    "insert",
+    "claim",
+    "apply",
+    "urgent apply",
+    "commit",
+    "empty insert",
+    "repeated claim",
+)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("off_ms", [-5_000, -SKEW_LIMIT_MS - 1, SKEW_LIMIT_MS + 1, 5_000])
+async def test_a_caller_whose_clock_is_off_writes_nothing(
+    store: Store, clock: VirtualClock, verb: str, off_ms: int
+) -> None:
+    write = (await writes(store, clock))[verb]
+    before = await contents(store)
+    with pytest.raises(ClockSkew) as refused:
+        await write(clock.now_ms() + off_ms)
+    assert isinstance(refused.value, StoreUnavailable)
+    assert refused.value.store_now_ms == clock.now_ms()
+    assert await contents(store) == before
+
+
+@pytest.mark.parametrize("verb", VERBS[:5])
+@pytest.mark.parametrize("off_ms", [-SKEW_LIMIT_MS, SKEW_LIMIT_MS])
+async def test_a_clock_that_is_off_by_the_limit_will_do(
+    store: Store, clock: VirtualClock, verb: str, off_ms: int
+) -> None:
+    write = (await writes(store, clock))[verb]
+    before = await contents(store)
+    await write(clock.now_ms() + off_ms)
+    assert await contents(store) != before
+
+
+async def test_one_caller_whose_clock_is_off_disturbs_no_other(
+    store: Store, clock: VirtualClock
+) -> None:
+    write = await writes(store, clock)
+    with pytest.raises(ClockSkew):
+        await write["insert"](clock.now_ms() + 501)
+    assert await write["commit"](clock.now_ms()) is True
+
+
+async def test_reading_is_not_judged_by_the_clock(store: Store, clock: VirtualClock) -> None:
+    await put(store, clock, order(0, delay_until_ms=clock.now_ms() + 60_000))
+    assert len((await store.due(clock.now_ms() + 60_000, 10)).rows) == 1
