@@ -165,6 +165,7 @@ class App:
         if self._client is not None:
             await self._client.close()
             self._client = None
+            self._opening = None
             await self.engine.close()
 
     # -- running ----------------------------------------------------------------------------
@@ -192,19 +193,22 @@ class App:
             drain_seconds=self._drain_ms / 1000,
         )
         self.engine.hints.subscribe(timekeeper.hear)
+        loop = asyncio.get_running_loop()
+        services = [
+            loop.create_task(timekeeper.loop.run(), name="flowfabric-timekeeper"),
+            loop.create_task(worker_.run(), name="flowfabric-worker"),
+        ]
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(timekeeper.loop.run())
-                group.create_task(worker_.run())
-                try:
-                    yield self
-                finally:
-                    worker_.stop()
-                    timekeeper.loop.stop()
+            yield self
         finally:
+            worker_.stop()
+            timekeeper.loop.stop()
+            await asyncio.wait(services)
             self.engine.hints.unsubscribe(timekeeper.hear)
             self._is_running = False
             await self.close()
+        for service in services:
+            service.result()
 
     async def work(self, *, lanes: Iterable[str] = ()) -> None:
         """Run until SIGTERM or SIGINT, then drain: the body of a worker process."""

@@ -56,6 +56,8 @@ class Results:
             self._follower = None
         if self._looking is not None:
             await asyncio.wait([self._looking])
+        for id in list(self._waiting):
+            self._fail(id, StoreUnavailable("the app was closed before the execution ended"))
 
     def _follow(self) -> None:
         """Start to listen before the first look: what ends in between is then not missed."""

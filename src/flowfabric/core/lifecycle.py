@@ -8,8 +8,11 @@ before the write; the guard is data. What operators and clocks decide is in `ope
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
+from flowfabric.core import names
 from flowfabric.core.endings import Ending, attempt_of, ended
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
@@ -35,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to run something, already validated field by field."""
+    """A request to run something. `submit` checks every field of it."""
 
     id: ExecutionId
     namespace: str
@@ -53,7 +56,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit(order: Order, now_ms: int) -> Submission:
-    """The head of a new execution, and what is written beside it."""
+    """The head of a new execution, and what is written beside it; refuses what is out of range."""
+    _require_names(order.namespace, order.lane, order.kind)
     policy = parse_policy(order.policy)
     limits = policy.timeout_policy
     facts = Facts(
@@ -63,12 +67,20 @@ def submit(order: Order, now_ms: int) -> Submission:
     )
     return Submission(
         execution=_new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms),
-        payload=order.payload,
-        tags=order.tags,
-        key=order.key,
+        payload=names.body(order.payload, "payload"),
+        tags=names.tags(order.tags) if order.tags else order.tags,
+        key=names.idempotency_key(order.key),
         digest=order.digest,
         key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
     )
+
+
+# The same few lanes and tasks come again and again.
+@lru_cache(maxsize=1024)
+def _require_names(namespace: str, lane: str, kind: str) -> None:
+    names.namespace_name(namespace)
+    names.lane_name(lane)
+    names.task_name(kind)
 
 
 def deadline_of(order: Order, now_ms: int) -> int | None:
@@ -93,7 +105,7 @@ def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -
         created_ms=now_ms,
         updated_ms=now_ms,
         policy=order.policy,
-        priority=order.priority,
+        priority=names.priority(order.priority),
         attempt_left_ms=left_ms,
         not_before_ms=facts.not_before_ms,
         deadline_ms=facts.deadline_ms,
@@ -150,6 +162,7 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
 
 
 def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
+    names.body(result, "result")
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
     return Transition(
         lease.id,

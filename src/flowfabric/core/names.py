@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from flowfabric.core.ids import Lane, Namespace, TaskName, WorkerName
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import InvalidInput, PayloadTooLarge
 
 LANE_BYTES_MAX = 64
 NAMESPACE_BYTES_MAX = 64
@@ -23,6 +23,7 @@ TAG_VALUE_BYTES_MAX = 256
 TAGS_MAX = 64
 PRIORITY_MIN = 0
 PRIORITY_MAX = 9000
+BODY_BYTES_MAX = 1 << 20
 
 _TAG_KEY = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 _SHOWN_MAX = 60
@@ -100,6 +101,15 @@ def priority(value: object, field: str = "priority") -> int:
             f"use {PRIORITY_MIN} (last) to {PRIORITY_MAX} (first)",
         )
     return min(max(value, PRIORITY_MIN), PRIORITY_MAX)
+
+
+def body(data: bytes, field: str) -> bytes:
+    """An input or a result: at most one mebibyte."""
+    if len(data) > BODY_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"{len(data)} bytes are over the limit of {BODY_BYTES_MAX}", field=field
+        )
+    return data
 
 
 def _tag_value(value: object, field: str) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from flowfabric.core import lifecycle, names, operator, refusal
-from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
@@ -363,6 +363,7 @@ class Engine:
 
 
 def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> Submission:
+    parse_execution_id(order.id)
     if order.lane in closed:
         raise LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
     return lifecycle.submit(order, now_ms)

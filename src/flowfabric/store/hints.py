@@ -84,8 +84,15 @@ class Hints:
         for listener, loop in listeners:
             if loop is here:
                 listener(hint)
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(listener, hint)
+            else:
+                self._call(loop, listener, hint)
+
+    def _call(self, loop: asyncio.AbstractEventLoop, listener: Listener, hint: Hint) -> None:
+        try:
+            loop.call_soon_threadsafe(listener, hint)
+        except RuntimeError:
+            # Its event loop has ended, and the listener with it.
+            self.unsubscribe(listener)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -11,9 +11,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from flowfabric.errors import FlowFabricError, InvalidInput, PayloadTooLarge
-
-PAYLOAD_LIMIT_BYTES = 1 << 20
+from flowfabric.core import names
+from flowfabric.errors import FlowFabricError, InvalidInput
 
 _encoder = msgspec.json.Encoder()
 _UNSTORABLE = (TypeError, ValueError, OverflowError)
@@ -55,7 +54,7 @@ class ArgumentCodec:
             payload = _encoder.encode(values)
         except _UNSTORABLE as error:
             raise _unstorable(values, error) from error
-        _require_size(payload, "arguments")
+        names.body(payload, "arguments")
         try:
             self._decoder.decode(payload)
         except msgspec.ValidationError as error:
@@ -86,7 +85,7 @@ class ResultCodec:
                 field="result",
                 hint="return JSON values, dataclasses, dates or bytes",
             ) from error
-        _require_size(body, "result")
+        names.body(body, "result")
         return body
 
     def decode(self, body: bytes) -> Any:
@@ -107,13 +106,6 @@ def _decoder(name: str, kind: Any) -> msgspec.json.Decoder[Any]:
             field="annotations",
             hint="use JSON types, dataclasses, TypedDicts, dates or bytes",
         ) from error
-
-
-def _require_size(body: bytes, field: str) -> None:
-    if len(body) > PAYLOAD_LIMIT_BYTES:
-        raise PayloadTooLarge(
-            f"{len(body)} bytes are over the limit of {PAYLOAD_LIMIT_BYTES}", field=field
-        )
 
 
 def _unstorable(values: Mapping[str, object], error: Exception) -> FlowFabricError:

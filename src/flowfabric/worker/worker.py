@@ -19,7 +19,7 @@ from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.outcomes import Finished, Outcome, Released
-from flowfabric.errors import FlowFabricError, LeaseLost, StoreUnavailable
+from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
@@ -55,6 +55,8 @@ class Worker:
         self._ttl_ms = ttl_ms
         self._drain_seconds = drain_seconds
         self._running: dict[ExecutionId, tuple[Lease, asyncio.Task[None]]] = {}
+        self._lost: set[tuple[ExecutionId, int]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
         self._stopping = False
         self._idle = Idle(*IDLE_SECONDS)
@@ -78,7 +80,7 @@ class Worker:
                 group.create_task(self._finisher.run())
                 try:
                     while not self._stopping:
-                        await self._round()
+                        await self._guarded_round()
                 finally:
                     await self._drain()
                     self._finisher.close()
@@ -86,6 +88,14 @@ class Worker:
             self._engine.hints.unsubscribe(self._hear)
             await asyncio.to_thread(self._keeper.stop)
             self._threads.shutdown(wait=False)
+
+    async def _guarded_round(self) -> None:
+        """A round that fails is told and tried again: a worker does not end by itself."""
+        try:
+            await self._round()
+        except Exception:
+            logger.exception("claiming failed", extra={"worker": self.name})
+            await self._rest()
 
     async def _round(self) -> None:
         self._woken.clear()
@@ -133,7 +143,22 @@ class Worker:
         for id in hint.fenced:
             held = self._running.get(id)
             if held is not None:
-                self._stop_task(held[0], LeaseLost(f"the lease of {id} was ended"))
+                self._check(held[0])
+
+    def _check(self, lease: Lease) -> None:
+        """A hint says that the lease is over: ask the store, which also knows why."""
+        check = asyncio.get_running_loop().create_task(self._renew_now(lease))
+        self._checks.add(check)
+        check.add_done_callback(self._checks.discard)
+
+    async def _renew_now(self, lease: Lease) -> None:
+        try:
+            renewed = (await self._engine.renew([lease], self._ttl_ms))[0]
+        except StoreUnavailable:
+            # The keeper asks again in its own time.
+            return
+        if renewed.error is not None:
+            self._stop_task(lease, renewed.error)
 
     async def _attempt(self, lease: Lease) -> None:
         handler = self._handlers.get(lease.head.kind)
@@ -144,13 +169,14 @@ class Worker:
             else:
                 progress = self._engine.progress
                 outcome = await run_attempt(lease, handler, progress, self._threads)
-        except asyncio.CancelledError as stopped:
+        except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back.
-            outcome = None if stopped.args == (_LOST,) else Released(lease)
+            outcome = None if (lease.id, lease.epoch) in self._lost else Released(lease)
         finally:
             self._running.pop(lease.head.id, None)
             self._woken.set()
         if outcome is None:
+            self._lost.discard((lease.id, lease.epoch))
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
@@ -177,7 +203,8 @@ class Worker:
         logger.info(
             "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}
         )
-        held[1].cancel(_LOST)
+        self._lost.add((lease.id, lease.epoch))
+        held[1].cancel()
 
     async def _drain(self) -> None:
         tasks = [task for _, task in self._running.values()]
@@ -187,6 +214,3 @@ class Worker:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=CANCEL_SECONDS)
-
-
-_LOST = "lease lost"

@@ -1,5 +1,100 @@
-"""tmp."""
+"""`ff bench` as people type it. Nothing is measured here and nothing heavy is imported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Annotated, TypeVar
 
 import typer
 
-bench = typer.Typer(name="bench")
+from flowfabric.cli.exits import INTERRUPTED
+
+HELP = """Measure this machine with a store.
+
+\b
+Examples:
+  ff bench cycle --store sqlite                      a private temporary file
+  ff bench cycle --store memory --n 5000
+  ff bench limit --store sqlite                      the raw client, no engine
+"""
+
+STORE_HELP = (
+    "A store URL, or `memory`, `sqlite`, `sqlite?synchronous=NORMAL` for a private temporary one."
+)
+
+R = TypeVar("R")
+
+Store = Annotated[str, typer.Option(help=STORE_HELP)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
+
+bench = typer.Typer(name="bench", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+
+def _run(work: Coroutine[None, None, R]) -> R:
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@bench.command()
+def cycle(
+    *,
+    store: Store = "sqlite",
+    n: Annotated[int, typer.Option("--n", min=1, help="Executions per measurement.")] = 20_000,
+    preload: Annotated[
+        int, typer.Option(min=0, help="Finished executions to put into the store first.")
+    ] = 0,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Measure so often and print the median of each figure.")
+    ] = 1,
+    json: Json = False,
+) -> None:
+    """Measure submit, claim, run, complete with stored results.
+
+    One worker in this process runs a task that does nothing; every result is awaited through its
+    handle, all through the public API. With --preload the same is measured on an empty store of
+    the same kind, to see what many finished executions cost.
+
+    \b
+    Examples:
+      ff bench cycle --store 'sqlite:///x.db?synchronous=NORMAL' --n 20000 --repeat 3
+      ff bench cycle --store sqlite --preload 1000000
+      ff bench cycle --store memory --json
+    """
+    from flowfabric.cli.bench.cycle import Plan, run
+    from flowfabric.cli.bench.report import show_cycle
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        plan = Plan(n=n, preload=preload, repeat=repeat)
+        figures = _run(run(target, plan))
+        show_cycle(figures, target, as_json=json)
+
+
+@bench.command()
+def limit(
+    *,
+    store: Store = "sqlite",
+    n: Annotated[int, typer.Option("--n", min=1, help="Executions to write.")] = 20_000,
+    repeat: Annotated[int, typer.Option(min=1, help="Measure so often and print the median.")] = 1,
+    json: Json = False,
+) -> None:
+    """Measure the raw client: the records of a cycle, without an engine.
+
+    The same tables, columns and rows as `ff bench cycle` writes, in transactions of 100 rows for
+    each of submit, claim and complete. What the engine reaches of this is `share_of_limit`.
+
+    \b
+    Examples:
+      ff bench limit --store 'sqlite?synchronous=NORMAL'
+      ff bench limit --store sqlite:///x.db --n 50000 --json
+    """
+    from flowfabric.cli.bench.limit import Limit, run
+    from flowfabric.cli.bench.report import median, show_limit
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        rates = [_run(run(target, n)) for _ in range(repeat)]
+        show_limit(Limit(limit_per_s=median(rates)), target, as_json=json)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Event
+from flowfabric.core.model import NO_ATTEMPT, Event
 from flowfabric.core.states import TERMINAL, AttemptKind, State
 
 
@@ -38,6 +38,7 @@ class Board:
         self.labels: dict[ExecutionId, str] = {}
         self.greeters: dict[ExecutionId, int] = {}
         self.workers: dict[str, int] = {}
+        self.killed: set[str] = set()
         self.held: dict[ExecutionId, Holding] = {}
         self._states: dict[ExecutionId, State] = {}
 
@@ -88,7 +89,7 @@ class Board:
                 what = f"{label} will be retried: {detail.get('reason')}"
             case "lease_expired":
                 what = f"the lease of {label} ran out"
-            case "promoted":
+            case "promoted" if line.attempt == NO_ATTEMPT:
                 what = f"{label} is due"
             case _:
                 return None

@@ -22,7 +22,7 @@ def demo(
         typer.Option(help="Where work is kept; a temporary SQLite file if not given."),
     ] = None,
     orders: Annotated[
-        int, typer.Option(min=5, max=500, help="How many orders the shop has.")
+        int, typer.Option(min=5, max=200, help="How many orders the shop has.")
     ] = ORDERS,
     json: Annotated[
         bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")

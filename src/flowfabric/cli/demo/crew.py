@@ -67,10 +67,7 @@ class Crew:
             if code is not None:
                 said = self._said_by(number).read_text(encoding="utf-8", errors="replace")
                 last = said.strip().splitlines()[-1:] or ["it said nothing"]
-                raise FlowFabricError(
-                    f"worker {number} stopped with code {code}: {last[0]}",
-                    hint="run the demo again with --log-level debug",
-                )
+                raise FlowFabricError(f"worker {number} stopped with code {code}: {last[0]}")
 
     def _said_by(self, number: int) -> Path:
         return self._folder / f"worker-{number}.log"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from flowfabric.core.model import Event, Feed
 from flowfabric.engine.engine import Engine
@@ -14,7 +14,7 @@ PAGE = 1_000
 
 
 class Follower:
-    """`begin` marks the place; `pages` yields what comes after it, and an empty page now and then."""
+    """`begin` marks the place; `pages` yields what comes after it, at times an empty page."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class Follower:
     def end(self) -> None:
         self._engine.hints.unsubscribe(self._hear)
 
-    async def pages(self) -> AsyncIterator[list[Event]]:
+    async def pages(self) -> AsyncGenerator[list[Event], None]:
         while True:
             self._woken.clear()
             lines = await self._engine.read.events(Feed(after=self._cursor, limit=PAGE))

@@ -60,8 +60,13 @@ def _terminated_as_interrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # A closed terminal is told of by a signal that not every system has.
+    endings = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    heeded = [number for number in endings if signal.getsignal(number) is signal.SIG_DFL]
+    for number in heeded:
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -11,10 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from flowfabric.cli.demo.board import Board, Happening
+from flowfabric.cli.terminal import console_for, is_terminal
 from flowfabric.core.states import TERMINAL, State
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
     from rich.table import Table
 
@@ -87,8 +87,10 @@ def _states(board: Board) -> Table:
 def _workers(board: Board) -> Table:
     table = _table("who", "works on")
     for worker, number in sorted(board.workers.items(), key=lambda known: known[1]):
-        labels = sorted(board.labels[id] for id in board.held_by(worker))
-        table.add_row(f"worker {number}", ", ".join(labels) or "nothing")
+        labels = ", ".join(sorted(board.labels[id] for id in board.held_by(worker))) or "nothing"
+        is_killed = worker in board.killed
+        told = f"killed; still leased to it: {labels}" if is_killed else labels
+        table.add_row(f"worker {number}", told, style="red" if is_killed else "")
     return table
 
 
@@ -96,21 +98,7 @@ def _table(*headers: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(*headers, box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
-    return table
-
-
-def console_for(out: TextIO) -> Console:
-    """Colours only in a terminal that wants them; text is never read as markup."""
-    from rich.console import Console
-
-    return Console(
-        file=out, force_terminal=is_terminal(out), markup=False, highlight=False, emoji=False
-    )
-
-
-def is_terminal(out: TextIO) -> bool:
-    return out.isatty() and os.environ.get("TERM") != "dumb"
+    return Table(*headers, box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
 
 
 @contextmanager

@@ -120,6 +120,7 @@ class Story:
     async def _kill(self, worker: str) -> None:
         number = self._board.workers[worker]
         process_id = self._crew.kill(number)
+        self._board.killed.add(worker)
         self._evidence.killed = Killed(worker=number, process_id=process_id)
         seen = [await handle.status() for _, handle in self._evidence.started]
         self._evidence.held_by_killed = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from flowfabric.cli.demo.proof import Killed, Proof
-from flowfabric.cli.demo.screen import console_for
+from flowfabric.cli.terminal import console_for
 
 
 def summary(proof: Proof, out: TextIO) -> None:
@@ -19,7 +19,7 @@ def summary(proof: Proof, out: TextIO) -> None:
     console.print()
     console.print(Text(title, style=style))
     for name, told in _rows(proof):
-        console.print(Text(f"  {name:<11}{told}"), soft_wrap=True)
+        console.print(Text(f"  {name:<13}{told}"), soft_wrap=True)
     for problem in proof.problems:
         console.print(Text(f"  ! {problem}", style="red"), soft_wrap=True)
 
@@ -27,14 +27,14 @@ def summary(proof: Proof, out: TextIO) -> None:
 def _rows(proof: Proof) -> list[tuple[str, str]]:
     total = sum(proof.attempts.values())
     again = f"{proof.asked_again} orders with the same keys: {proof.created_again} new executions"
-    effects = f"{proof.effects} runs reached their end"
+    effects = f"{proof.effects} runs got to their end, one for each completed execution"
     if proof.effects_repeated:
-        effects += f", {proof.effects_repeated} of them again after the kill"
+        effects += f" and {proof.effects_repeated} whose worker died before it could say so"
     return [
         ("executions", f"{proof.executions}: {_counted(proof.outcomes)}"),
         ("attempts", f"{total}: {_counted(proof.attempts)}"),
         ("killed", _killed(proof.killed)),
-        ("asked again", f" {again}"),
+        ("asked again", again),
         ("effects", effects),
         ("time", f"{proof.seconds} s"),
     ]

@@ -36,6 +36,7 @@ _RENDER_STEPS = 16
 _STEP_SECONDS = 0.25
 _RETRY = RetryPolicy(max_retries=5, backoff=Fixed(delay_ms=700))
 _REMINDER_DELAY = "3s"
+_FIRST = 100
 
 Note = Callable[[Context], None]
 
@@ -75,8 +76,7 @@ def open_shop(url: str, namespace: str, effects: Path) -> Shop:
     note = _note_in(effects)
 
     @app.task(lane=LANE)
-    async def hello(ctx: Context) -> int:
-        note(ctx)
+    async def hello() -> int:
         return os.getpid()
 
     @app.task(lane=LANE, retries=_RETRY)
@@ -89,7 +89,7 @@ def open_shop(url: str, namespace: str, effects: Path) -> Shop:
         note(ctx)
         return receipt(order)
 
-    @app.task(lane=LANE)
+    @app.task(lane=LANE, priority=_FIRST)
     async def render(ctx: Context, film: int) -> str:
         for _ in range(_RENDER_STEPS):
             await asyncio.sleep(_STEP_SECONDS)
@@ -101,7 +101,7 @@ def open_shop(url: str, namespace: str, effects: Path) -> Shop:
         note(ctx)
         return reminder(order)
 
-    @app.task(lane=LANE)
+    @app.task(lane=LANE, priority=_FIRST)
     async def listen(ctx: Context) -> None:
         await asyncio.Event().wait()
         note(ctx)

@@ -13,6 +13,7 @@ from itertools import chain
 
 import msgspec
 
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
 from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
 from flowfabric.store.queries import statements
@@ -132,7 +133,7 @@ def _known_keys(
     for namespace, names in keys.items():
         text = one_text(connection, "idempotency_load", namespace, ids_json(names), now_ms)
         for key, id, digest in msgspec.json.decode(text, type=list[tuple[str, str, str]]):
-            known[namespace, key] = msgspec.convert([id, False, digest], Inserted)
+            known[namespace, key] = Inserted(ExecutionId(id), created=False, digest=digest)
     return known
 
 

@@ -81,10 +81,11 @@ class SqliteStore:
     def _start(self) -> None:
         try:
             patiently(lambda: claim_file(self.path))
+            writing = patiently(lambda: connect(self.path, self._synchronous))
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
         self._writer = Writer(
-            lambda: connect(self.path, self._synchronous),
+            writing,
             is_watched=lambda: self.hints.is_heard,
             on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
         )

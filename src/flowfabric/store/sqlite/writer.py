@@ -9,6 +9,7 @@ the next one, up to a bound in rows and time, so that the cost of a sync to disk
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -21,6 +22,8 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.store.sqlite.patience import patiently, translated
 
 T = TypeVar("T")
+
+logger = logging.getLogger("flowfabric.store")
 
 TRANSACTION_SECONDS = 0.005
 TRANSACTION_ROWS = 500
@@ -58,18 +61,20 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connection: sqlite3.Connection,
         *,
         is_watched: Callable[[], bool],
         on_foreign: Callable[[], None],
     ) -> None:
-        self._connect = connect
+        self._connection = connection
         self._is_watched = is_watched
         self._on_foreign = on_foreign
         self._urgent: deque[Work] = deque()
         self._queue: deque[Work] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._version = _data_version(connection)
+        self._looked = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name="flowfabric-writer", daemon=True)
         self._thread.start()
 
@@ -92,17 +97,27 @@ class Writer:
         self._thread.join()
 
     def _loop(self) -> None:
-        connection = self._connect()
-        version = _data_version(connection)
         try:
             while self._wait():
-                self._transaction(connection)
-                seen = _data_version(connection)
-                if seen != version:
-                    version = seen
-                    self._on_foreign()
+                self._transaction(self._connection)
+                self._look_for_others()
         finally:
-            connection.close()
+            self._connection.close()
+
+    def _look_for_others(self) -> None:
+        """Whether another process has written; asked now and then, also under load."""
+        now = time.monotonic()
+        if now - self._looked < WATCH_SECONDS:
+            return
+        self._looked = now
+        try:
+            version = _data_version(self._connection)
+        except sqlite3.Error as error:
+            logger.warning("the file could not be watched", extra={"error": str(error)})
+            return
+        if version != self._version:
+            self._version = version
+            self._on_foreign()
 
     def _wait(self) -> bool:
         """Until there is work, or it is time to look whether others wrote; False at the end."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew
-from flowfabric.core.model import Feed, Want, Writer
+from flowfabric.core.model import Feed, Writer
 from flowfabric.core.operator import observed, replay, set_tags
-from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
+from flowfabric.core.states import AttemptKind, AttemptLifecycle
 from flowfabric.core.timers import on_due
 from flowfabric.core.transition import LogLine, Transition
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import TTL_MS, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, head, loaded, put, put_and_take, take
+from flowfabric.testing.conformance.steps import (
+    apply,
+    head,
+    loaded,
+    put,
+    put_and_take,
+    result,
+    take,
+)
 
 
 async def test_an_attempt_is_stored_as_it_ended(store: Store, clock: VirtualClock) -> None:
@@ -75,11 +83,9 @@ async def test_the_result_is_that_of_the_attempt_the_head_names(
     await apply(store, clock, complete(lease, clock.now_ms(), b"first"))
     await apply(store, clock, replay(await head(store, lease.id), clock.now_ms()))
     lease = (await take(store, clock, token="token-2"))[0]
-    running = (await store.load(Want(ids=[lease.id], result=True)))[0]
-    assert running is not None
-    assert (running.head.state, running.result) == (State.ACTIVE, None)
+    assert await result(store, lease.id) == b""
     await apply(store, clock, complete(lease, clock.now_ms(), b"second"))
-    assert (await loaded(store, lease.id)).result == b"second"
+    assert await result(store, lease.id) == b"second"
 
 
 async def test_tags_are_set_and_others_stay(store: Store, clock: VirtualClock) -> None:

@@ -16,7 +16,7 @@ from flowfabric.errors import IllegalTransition
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import contents, head, loaded, put, take
+from flowfabric.testing.conformance.steps import contents, head, loaded, put, result, take
 
 
 class Scene(NamedTuple):
@@ -52,7 +52,7 @@ async def test_a_changeset_is_written_whole(store: Store, clock: VirtualClock) -
     for transition in on.transitions:
         row = await head(store, transition.id)
         assert row == patched(before[transition.id], transition.patch)
-    assert (await loaded(store, on.leases[0].id)).result == b"done"
+    assert await result(store, on.leases[0].id) == b"done"
     assert (await loaded(store, on.rows[1].id)).tags == {"a.b": "2", "a.c": "3"}
     assert await store.lanes("", 10) == [
         Lane("main", LaneState.PAUSED, 2),

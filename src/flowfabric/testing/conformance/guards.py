@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from flowfabric.core.lifecycle import Failure, complete, delay, fail, held, renew, start
+from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew, start
 from flowfabric.core.model import Lease
 from flowfabric.core.operator import Source, cancel, observed, revoke, set_tags
 from flowfabric.core.refusal import refusal_of_lease
@@ -63,8 +63,8 @@ async def test_a_grant_does_not_let_its_holder_act_as_if_it_had_started(
 ) -> None:
     await put(store, clock, order(0))
     lease = (await take(store, clock, start=False))[0]
-    eager = guarded(complete(lease, clock.now_ms(), b""), held(lease)._replace(started=True))
-    await refuse(store, clock, eager)
+    begun = Lease(msgspec.structs.replace(lease.head, reason=Reason.NONE))
+    await refuse(store, clock, complete(begun, clock.now_ms(), b""))
     await apply(store, clock, start(lease, clock.now_ms()))
 
 

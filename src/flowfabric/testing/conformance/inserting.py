@@ -9,7 +9,7 @@ from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import execution_id, order, policy, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, contents, head, loaded, put, take
+from flowfabric.testing.conformance.steps import apply, contents, head, loaded, put, result, take
 
 
 def rich_orders(now_ms: int) -> list[Order]:
@@ -34,7 +34,8 @@ async def test_a_new_execution_reads_back_as_it_was_submitted(
         assert found.head == submission.execution
         assert found.payload == submission.payload
         assert found.tags == submission.tags
-        assert (found.result, found.attempts) == (None, ())
+        assert found.attempts == ()
+        assert await result(store, found.head.id) == b""
 
 
 async def test_answers_come_in_the_order_given(store: Store, clock: VirtualClock) -> None:
@@ -103,7 +104,7 @@ async def test_a_known_id_does_not_keep_the_others_of_its_batch_out(
 
 async def test_an_empty_batch_writes_nothing(store: Store, clock: VirtualClock) -> None:
     assert await store.insert([], clock.now_ms()) == []
-    assert await contents(store) == ([], [], [], [])
+    assert await contents(store) == ([], [], [], [], [])
 
 
 async def test_a_new_execution_has_one_line_in_the_log(store: Store, clock: VirtualClock) -> None:

@@ -1,13 +1,23 @@
-"""Reading executions by their ids."""
+"""Reading executions by their ids, and how they ended."""
 
 from __future__ import annotations
 
-from flowfabric.core.lifecycle import complete
-from flowfabric.core.model import Want
+from flowfabric.core.lifecycle import Failure, complete, fail
+from flowfabric.core.model import Ended, Want
+from flowfabric.core.operator import Source, cancel, replay
+from flowfabric.core.states import State
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, contents, loaded, put, put_and_take
+from flowfabric.testing.conformance.steps import (
+    apply,
+    contents,
+    head,
+    loaded,
+    put,
+    put_and_take,
+    result,
+)
 
 
 async def test_executions_come_in_the_order_asked_for(store: Store, clock: VirtualClock) -> None:
@@ -20,7 +30,7 @@ async def test_executions_come_in_the_order_asked_for(store: Store, clock: Virtu
 async def test_what_is_not_there_is_none(store: Store, clock: VirtualClock) -> None:
     await put(store, clock, order(1))
     asked = [execution_id(n) for n in (0, 1, 2)]
-    want = Want(ids=asked, payload=True, result=True, tags=True, attempts=True)
+    want = Want(ids=asked, payload=True, tags=True, attempts=True)
     found = await store.load(want)
     assert [each is None for each in found] == [True, False, True]
 
@@ -44,15 +54,14 @@ async def test_only_what_is_asked_for_comes_with_the_head(
     full = await loaded(store, lease.id)
     ids = [lease.id]
     for want, expected in (
-        (Want(ids=ids), (b"", None, {}, ())),
-        (Want(ids=ids, payload=True), (b"in", None, {}, ())),
-        (Want(ids=ids, result=True), (b"", b"out", {}, ())),
-        (Want(ids=ids, tags=True), (b"", None, {"a.b": "c"}, ())),
-        (Want(ids=ids, attempts=True), (b"", None, {}, full.attempts)),
+        (Want(ids=ids), (b"", {}, ())),
+        (Want(ids=ids, payload=True), (b"in", {}, ())),
+        (Want(ids=ids, tags=True), (b"", {"a.b": "c"}, ())),
+        (Want(ids=ids, attempts=True), (b"", {}, full.attempts)),
     ):
         found = (await store.load(want))[0]
         assert found is not None
-        assert (found.payload, found.result, found.tags, found.attempts) == expected
+        assert (found.payload, found.tags, found.attempts) == expected
         assert found.head == full.head
 
 
@@ -60,10 +69,45 @@ async def test_a_write_is_seen_by_the_next_read(store: Store, clock: VirtualCloc
     for number in range(20):
         lease = await put_and_take(store, clock, order(number))
         await apply(store, clock, complete(lease, clock.now_ms(), b"%d" % number))
-        assert (await loaded(store, lease.id)).result == b"%d" % number
+        assert await result(store, lease.id) == b"%d" % number
+        assert [a.result for a in (await loaded(store, lease.id)).attempts] == [b"%d" % number]
 
 
 async def test_reading_changes_nothing(store: Store, clock: VirtualClock) -> None:
     await put_and_take(store, clock, order(0, tags={"a.b": "c"}))
     before = await contents(store)
     assert await contents(store) == before
+
+
+async def test_endings_come_in_the_order_asked_for(store: Store, clock: VirtualClock) -> None:
+    leases = [await put_and_take(store, clock, order(number)) for number in range(4)]
+    now_ms = clock.now_ms()
+    await apply(
+        store,
+        clock,
+        complete(leases[0], now_ms, b"result"),
+        fail(leases[1], now_ms, Failure("broke", "network")),
+        cancel(leases[2].head, now_ms, "no", source=Source.OPERATOR),
+    )
+    ids = [execution_id(number) for number in (2, 9, 0, 3, 1, 0)]
+    done = Ended(execution_id(0), State.COMPLETED, "", "", b"result")
+    assert await store.endings(ids) == [
+        Ended(execution_id(2), State.CANCELLED, "no", Source.OPERATOR),
+        None,
+        done,
+        Ended(execution_id(3), State.ACTIVE, "", ""),
+        Ended(execution_id(1), State.FAILED, "broke", "network"),
+        done,
+    ]
+    assert await store.endings([]) == []
+
+
+async def test_an_ending_that_was_undone_is_none_any_more(
+    store: Store, clock: VirtualClock
+) -> None:
+    lease = await put_and_take(store, clock, order(0))
+    await apply(store, clock, complete(lease, clock.now_ms(), b"first"))
+    await apply(store, clock, replay(await head(store, lease.id), clock.now_ms()))
+    ended = (await store.endings([lease.id]))[0]
+    assert ended is not None
+    assert ended.state is State.WAITING

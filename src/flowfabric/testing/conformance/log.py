@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Event, Feed
+from flowfabric.core.states import State
 from flowfabric.errors import CursorExpired, InvalidInput
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import execution_id, order
@@ -93,6 +94,18 @@ async def test_the_newest_line_is_where_a_follower_begins(
     assert await store.tail(one) == [events[5]]
     assert await store.tail(Feed(newest=True, execution=execution_id(9))) == []
     assert await store.tail(Feed(newest=True, after=events[-1].cursor)) == []
+
+
+async def test_lines_can_be_chosen_by_the_state_they_led_to(
+    store: Store, clock: VirtualClock
+) -> None:
+    await write(store, clock, 0, 3)
+    chosen = Feed(states=(State.COMPLETED, State.FAILED))
+    ends = await store.tail(chosen)
+    assert told(ends) == [(execution_id(n), "completed") for n in range(3)]
+    rest = Feed(states=(State.COMPLETED,), after=ends[0].cursor, limit=1)
+    assert await store.tail(rest) == [ends[1]]
+    assert await store.tail(Feed(states=(State.SKIPPED,))) == []
 
 
 async def test_a_limit_of_no_lines_gives_none(store: Store, clock: VirtualClock) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import (
+    Ended,
     Event,
     Execution,
     Feed,
@@ -33,6 +34,7 @@ class Contents(NamedTuple):
     """Everything that a store can be asked for: two of them are equal if nothing was written."""
 
     loaded: list[Loaded | None]
+    ends: list[Ended | None]
     timers: list[Execution | Malformed]
     events: list[Event]
     lanes: list[Lane]
@@ -40,9 +42,10 @@ class Contents(NamedTuple):
 
 async def contents(store: Store) -> Contents:
     ids = [row.id for row in await store.find(Query(limit=ALL))]
-    want = Want(ids=ids, payload=True, result=True, tags=True, attempts=True)
+    want = Want(ids=ids, payload=True, tags=True, attempts=True)
     return Contents(
         await store.load(want),
+        await store.endings(ids),
         (await store.due(FAR_MS, ALL)).rows,
         await store.tail(Feed(limit=ALL)),
         await store.lanes("", ALL),
@@ -99,10 +102,17 @@ async def head(store: Store, id: ExecutionId) -> Execution:
 
 async def loaded(store: Store, id: ExecutionId) -> Loaded:
     """With everything that can be asked for."""
-    want = Want(ids=[id], payload=True, result=True, tags=True, attempts=True)
+    want = Want(ids=[id], payload=True, tags=True, attempts=True)
     found = (await store.load(want))[0]
     assert found is not None
     return found
+
+
+async def result(store: Store, id: ExecutionId) -> bytes:
+    """What somebody who waits for it gets."""
+    ended = (await store.endings([id]))[0]
+    assert ended is not None
+    return ended.result
 
 
 async def apply(store: Store, clock: VirtualClock, *transitions: Transition) -> None:
@@ -125,7 +135,3 @@ async def refuse(store: Store, clock: VirtualClock, transition: Transition) -> R
 async def commit(store: Store, clock: VirtualClock, transitions: Sequence[Transition] = ()) -> None:
     """Commit these; every guard must hold."""
     assert await store.commit(Changeset(transitions), clock.now_ms())
-
-
-def numbers(count: int, first: int = 0) -> range:
-    return range(first, first + count)

@@ -1,0 +1,163 @@
+"""The limit: the rows of a cycle written with the raw client, without engine or threads.
+
+The same tables and columns as the store writes, in one transaction of a hundred rows for each of
+submit, claim and complete, with the same setting for syncing. Rows are made before the clock runs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from flowfabric.cli.bench.targets import Target
+from flowfabric.core.ids import PartitionCounts, execution_id, uuid7
+from flowfabric.errors import InvalidInput
+from flowfabric.store import open_store
+
+BATCH = 100
+
+_RANDOM_BITS = 74
+_TTL_MS = 30_000
+
+Cell = str | int | bytes
+
+_EXECUTIONS = """INSERT INTO execution (
+    n, id, namespace, lane, kind, creator, created_ms, policy, state, reason, priority, updated_ms
+) VALUES {rows}"""
+_PAYLOADS = "INSERT INTO payload (n, body) VALUES {rows}"
+_LINES = "INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail) VALUES {rows}"
+_CLAIM = """UPDATE execution SET
+    rev = rev + 1, state = 'active', reason = 'none', attempt_state = 'running_attempt',
+    epoch = epoch + 1, lease_token = ?1, lease_until_ms = ?2 + ?3, renewed_ms = NULL, worker = ?4,
+    attempt = next_attempt, attempt_kind = next_kind, attempt_started_ms = ?2, started_ms = ?2,
+    lost = 'none', due_ms = ?2 + ?3, updated_ms = ?2
+WHERE n BETWEEN ?5 AND ?6"""
+_COMPLETE = """UPDATE execution SET
+    rev = rev + 1, state = 'completed', reason = 'none', attempt_state = 'attempt_terminal',
+    lease_until_ms = NULL, attempt_until_ms = NULL, worker = '', due_ms = NULL, ended_ms = ?1,
+    updated_ms = ?1
+WHERE n BETWEEN ?2 AND ?3"""
+_ATTEMPTS = """INSERT INTO attempt (
+    n, attempt, kind, lifecycle, worker, epoch, started_ms, ended_ms, detail, category, result
+) VALUES {rows}"""
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ff bench limit` prints."""
+
+    limit_per_s: float
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The rows of a hundred cycles, flat, as they are bound."""
+
+    numbers: range
+    executions: list[Cell]
+    payloads: list[Cell]
+    submitted: list[Cell]
+    claimed: list[Cell]
+    attempts: list[Cell]
+    completed: list[Cell]
+
+
+async def run(target: Target, n: int) -> float:
+    """Cycles per second on an empty file of its own beside the target."""
+    if target.folder is None:
+        raise InvalidInput(
+            "memory:// has no client below it", field="store", hint="use sqlite or a file"
+        )
+    url = target.beside(f"limit-{secrets.token_hex(4)}")
+    store = open_store(url)
+    await store.migrate()
+    await store.close()
+    connection = _connect(url)
+    try:
+        return _measure(connection, n)
+    finally:
+        connection.close()
+
+
+def _connect(url: str) -> sqlite3.Connection:
+    parts = urlsplit(url)
+    connection = sqlite3.connect(Path(unquote(parts.path[1:])), isolation_level=None)
+    is_normal = "NORMAL" in parts.query.upper()
+    connection.execute("PRAGMA synchronous = NORMAL" if is_normal else "PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -65536")
+    return connection
+
+
+def _measure(connection: sqlite3.Connection, n: int) -> float:
+    batches = list(_batches(n))
+    began = time.perf_counter()
+    for batch in batches:
+        _submit(connection, batch)
+        _claim(connection, batch)
+        _complete(connection, batch)
+    return n / (time.perf_counter() - began)
+
+
+def _batches(n: int) -> Iterator[Batch]:
+    now_ms = time.time_ns() // 1_000_000
+    partitions = PartitionCounts().flow
+    for first in range(1, n + 1, BATCH):
+        numbers = range(first, min(first + BATCH, n + 1))
+        partition = first // BATCH % partitions
+        ids = [
+            execution_id(partition, uuid7(now_ms, secrets.randbits(_RANDOM_BITS))) for _ in numbers
+        ]
+        yield Batch(numbers, *_rows(numbers, ids, now_ms))
+
+
+def _rows(numbers: range, ids: Sequence[str], now_ms: int) -> Iterator[list[Cell]]:
+    asked: tuple[Cell, ...] = ("bench", "default", "noop", "", now_ms, "")
+    state: tuple[Cell, ...] = ("waiting", "waiting_for_worker", 0, now_ms)
+    ended: tuple[Cell, ...] = ("bench", 1, now_ms, now_ms, "", "")
+    claimed = '{"worker":"bench","kind":"initial"}'
+    yield _flat((n, id, *asked, *state) for n, id in zip(numbers, ids, strict=True))
+    yield _flat((n, b'{"number":%d}' % n) for n in numbers)
+    yield _flat((n, now_ms, "submitted", "waiting", -1, 0, "{}") for n in numbers)
+    yield _flat((n, now_ms, "claimed", "active", 0, 1, claimed) for n in numbers)
+    yield _flat((n, 0, "initial", "ended_success", *ended, b"%d" % n) for n in numbers)
+    yield _flat((n, now_ms, "completed", "completed", 0, 1, "{}") for n in numbers)
+
+
+def _flat(rows: Iterator[tuple[Cell, ...]]) -> list[Cell]:
+    return [cell for row in rows for cell in row]
+
+
+def _submit(connection: sqlite3.Connection, batch: Batch) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    _write(connection, _EXECUTIONS, batch.executions, batch.numbers)
+    _write(connection, _PAYLOADS, batch.payloads, batch.numbers)
+    _write(connection, _LINES, batch.submitted, batch.numbers)
+    connection.execute("COMMIT")
+
+
+def _claim(connection: sqlite3.Connection, batch: Batch) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    token = secrets.token_hex(16)
+    connection.execute("BEGIN IMMEDIATE")
+    ends = (batch.numbers[0], batch.numbers[-1])
+    connection.execute(_CLAIM, (token, now_ms, _TTL_MS, "bench", *ends))
+    _write(connection, _LINES, batch.claimed, batch.numbers)
+    connection.execute("COMMIT")
+
+
+def _complete(connection: sqlite3.Connection, batch: Batch) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_COMPLETE, (now_ms, batch.numbers[0], batch.numbers[-1]))
+    _write(connection, _ATTEMPTS, batch.attempts, batch.numbers)
+    _write(connection, _LINES, batch.completed, batch.numbers)
+    connection.execute("COMMIT")
+
+
+def _write(connection: sqlite3.Connection, sql: str, cells: list[Cell], numbers: range) -> None:
+    row = "(" + ",".join("?" * (len(cells) // len(numbers))) + ")"
+    connection.execute(sql.replace("{rows}", ",".join([row] * len(numbers))), cells)

@@ -1,0 +1,80 @@
+"""How figures are printed: one JSON object on one line, or a small table for people."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flowfabric.cli.bench.machine import machine
+from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.terminal import console_for
+
+if TYPE_CHECKING:
+    from flowfabric.cli.bench.cycle import Figures
+    from flowfabric.cli.bench.limit import Limit
+
+DIGITS = 4
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def show_cycle(figures: Figures, target: Target, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(figures)
+        return
+    trip = figures.round_trip_ms
+    rows = [
+        ("end to end", f"{figures.end_to_end_per_s:,.0f} /s"),
+        ("enqueue", f"{figures.enqueue_per_s:,.0f} /s"),
+        ("drain", f"{figures.drain_per_s:,.0f} /s"),
+        ("round trip p50, p95, p99", f"{trip.p50:.2f}, {trip.p95:.2f}, {trip.p99:.2f} ms"),
+        ("processor time", f"{figures.cpu_s_per_1000:.3f} s per 1,000"),
+    ]
+    if figures.peak_rss_mb is not None:
+        rows.append(("peak memory", f"{figures.peak_rss_mb:,.0f} MB"))
+    if figures.share_of_limit is not None:
+        rows.append(("share of the raw client", f"{figures.share_of_limit:.0%}"))
+    if isinstance(figures.ratio_to_empty, float):
+        rows.append(("cost against an empty store", f"{figures.ratio_to_empty:.2f} times"))
+    _print_table("cycle", rows, target)
+
+
+def show_limit(figures: Limit, target: Target, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(figures)
+    else:
+        _print_table("limit", [("raw client", f"{figures.limit_per_s:,.0f} /s")], target)
+
+
+def _print_json(figures: msgspec.Struct) -> None:
+    print(msgspec.json.encode(_rounded(msgspec.to_builtins(figures))).decode())
+
+
+def _rounded(value: object) -> object:
+    """Four digits that mean something; the rest is noise."""
+    match value:
+        case dict():
+            return {name: _rounded(inner) for name, inner in value.items()}
+        case float():
+            return float(f"{value:.{DIGITS}g}")
+        case _:
+            return value
+
+
+def _print_table(title: str, rows: Sequence[tuple[str, str]], target: Target) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title, target.url, box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[1].justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    console = console_for(sys.stdout)
+    console.print(table)
+    console.print(machine(), style="dim", soft_wrap=True)
