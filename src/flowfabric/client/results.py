@@ -69,6 +69,8 @@ class Results:
     def _hear(self, hint: Hint) -> None:
         if hint.foreign:
             self._foreign.set()
+        for ended in hint.finished:
+            self._deliver(ended)
         for id in hint.ended:
             if id in self._waiting:
                 self._ask(id)
@@ -85,7 +87,9 @@ class Results:
                 ids = list(islice(self._asked, BATCH))
                 for id in ids:
                     del self._asked[id]
-                await self._look_at(ids)
+                still = [id for id in ids if id in self._waiting]
+                if still:
+                    await self._look_at(still)
         finally:
             self._looking = None
 
@@ -100,9 +104,12 @@ class Results:
             if found is None:
                 self._fail(id, not_found(id))
             elif found.state in TERMINAL:
-                for future in self._waiting.pop(id, ()):
-                    if not future.done():
-                        future.set_result(found)
+                self._deliver(found)
+
+    def _deliver(self, ended: Ended) -> None:
+        for future in self._waiting.pop(ended.id, ()):
+            if not future.done():
+                future.set_result(ended)
 
     def _fail(self, id: ExecutionId, error: FlowFabricError) -> None:
         for future in self._waiting.pop(id, ()):

@@ -30,6 +30,7 @@ from flowfabric.engine.outcomes import (
     Released,
     answer,
     decide_or_refuse,
+    ends_of,
 )
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.waves import waves
@@ -44,7 +45,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.store.clock import Clock, FollowingClock, SystemClock
-from flowfabric.store.hints import Hints
+from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.protocol import Store
 
 T = TypeVar("T")
@@ -221,12 +222,14 @@ class Engine:
 
         now_ms, replies = await self._apply(decide_all)
         written = iter(replies)
-        return [
+        answers = [
             answer(outcome, decision, next(written), now_ms)
             if isinstance(decision, Transition)
             else Finished(id=outcome.lease.id, state=None, error=decision)
             for outcome, decision in zip(outcomes, decided, strict=True)
         ]
+        self.hints.publish(Hint(finished=ends_of(outcomes, answers)))
+        return answers
 
     async def complete(self, lease: Lease, result: bytes) -> Finished:
         return await self._finish_one(Completed(lease, result))

@@ -6,6 +6,7 @@ replies that mean "this had happened already".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from flowfabric.core import lifecycle, refusal
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Execution, Lease
+from flowfabric.core.model import Ended, Execution, Lease
 from flowfabric.core.states import TERMINAL, State
 from flowfabric.core.transition import Applied, Rejected, Transition
 from flowfabric.errors import FlowFabricError, StaleLease
@@ -46,12 +47,16 @@ Outcome = Completed | Failed | Delayed | Released
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to an outcome: the state that followed, or why it was refused."""
+    """The answer to an outcome: the state that followed, or why it was refused.
+
+    `repeated`: the same was said before, and this is the answer of that time.
+    """
 
     id: ExecutionId
     state: State | None
     until_ms: int | None = None
     next_attempt: int | None = None
+    repeated: bool = False
     error: FlowFabricError | None = None
 
 
@@ -92,6 +97,15 @@ def answer(
     return Finished(id=lease.id, state=row.state if row else None, error=error)
 
 
+def ends_of(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> tuple[Ended, ...]:
+    """The completions among the answers: whoever waits for one here need not read it again."""
+    return tuple(
+        Ended(answer.id, State.COMPLETED, "", "", outcome.result)
+        for outcome, answer in zip(outcomes, answers, strict=True)
+        if isinstance(outcome, Completed) and answer.error is None and not answer.repeated
+    )
+
+
 def _as_decided(transition: Transition) -> Finished:
     patch = transition.patch
     until, next_attempt = patch.get("not_before_ms"), patch.get("next_attempt")
@@ -105,9 +119,13 @@ def _as_decided(transition: Transition) -> Finished:
 
 def _as_stored(row: Execution, lease: Lease) -> Finished:
     if row.state in TERMINAL or not lease.started:
-        return Finished(id=row.id, state=row.state)
+        return Finished(id=row.id, state=row.state, repeated=True)
     return Finished(
-        id=row.id, state=row.state, until_ms=row.not_before_ms, next_attempt=row.next_attempt
+        id=row.id,
+        state=row.state,
+        until_ms=row.not_before_ms,
+        next_attempt=row.next_attempt,
+        repeated=True,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Execution, Submission
+from flowfabric.core.model import Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL
 from flowfabric.core.transition import Transition
 
@@ -21,7 +21,8 @@ class Hint(NamedTuple):
     """What may have changed.
 
     `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
-    process wrote, so anything may have changed.
+    process wrote, so anything may have changed. `finished` is the exception among hints: it is
+    said only after the store has answered, so it is a fact.
     """
 
     ready: bool = False
@@ -29,6 +30,7 @@ class Hint(NamedTuple):
     ended: tuple[ExecutionId, ...] = ()
     fenced: tuple[ExecutionId, ...] = ()
     foreign: bool = False
+    finished: tuple[Ended, ...] = ()
 
 
 Listener = Callable[[Hint], None]

@@ -91,8 +91,10 @@ def limit(
       ff bench limit --store 'sqlite?synchronous=NORMAL'
       ff bench limit --store sqlite:///x.db --n 50000 --json
     """
+    from statistics import median
+
     from flowfabric.cli.bench.limit import Limit, run
-    from flowfabric.cli.bench.report import median, show_limit
+    from flowfabric.cli.bench.report import show_limit
     from flowfabric.cli.bench.targets import open_target
 
     with open_target(store) as target:

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,6 @@ from flowfabric.app import App
 from flowfabric.cli.bench import limit
 from flowfabric.cli.bench.machine import peak_rss_mb
 from flowfabric.cli.bench.preload import preload
-from flowfabric.cli.bench.report import median
 from flowfabric.cli.bench.targets import Target
 from flowfabric.client.handle import Handle
 from flowfabric.errors import Corrupt
@@ -126,7 +126,7 @@ async def round_trip_ms(bench: Bench, samples: int) -> Percentiles:
         for number in range(WARM_UP + samples):
             began = time.perf_counter()
             handle = await bench.noop.start(number)
-            await _check([handle], [number])
+            await handle.result()
             spans.append((time.perf_counter() - began) * 1000)
     ordered = sorted(spans[WARM_UP:])
     return Percentiles(_at(ordered, 50), _at(ordered, 95), _at(ordered, 99))

@@ -50,9 +50,12 @@ async def _finish(engine: Engine, size: int) -> None:
         [LANE], size, worker="bench", token=secrets.token_hex(16), ttl_ms=_TTL_MS
     )
     finished = await engine.finish([Completed(lease, b"0") for lease in leases])
-    refused = [answer for answer in [*submitted, *finished] if answer.error is not None]
-    if refused or len(finished) != size:
-        raise Corrupt(f"only {len(finished) - len(refused)} of {size} executions were preloaded")
+    errors = [one.error for one in submitted if one.error is not None]
+    errors += [one.error for one in finished if one.error is not None]
+    if errors:
+        raise errors[0]
+    if len(finished) != size:
+        raise Corrupt(f"only {len(finished)} of {size} executions could be claimed")
 
 
 def _order(engine: Engine, number: int) -> Order:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from flowfabric.cli.bench.limit import Limit
 
 DIGITS = 4
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
 
 
 def show_cycle(figures: Figures, target: Target, *, as_json: bool) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from flowfabric.errors import InvalidInput
 from flowfabric.store import open_store
+from flowfabric.store.sqlite.file import check_place
 
 _PREFIX = "flowfabric-bench-"
 
@@ -42,17 +44,21 @@ def open_target(store: str) -> Iterator[Target]:
             yield private._replace(url=private.beside("bench"))
     else:
         open_store(store)
-        with _folder(_place_of(store)) as folder:
+        path = unquote(urlsplit(store).path[1:])
+        check_place(path)
+        with _folder(Path(path).absolute().parent) as folder:
             yield Target(store, folder, mark + query)
-
-
-def _place_of(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path[1:])).absolute().parent
 
 
 @contextmanager
 def _folder(parent: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(
-        prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"nothing can be written beside the store: {error.strerror}",
+            field="store",
+            hint="choose a folder that you may write to",
+        ) from error
+    with folder:
+        yield Path(folder.name)

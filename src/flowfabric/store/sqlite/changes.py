@@ -63,12 +63,12 @@ def run_many(
     first: Sequence[Cell] = (),
 ) -> int:
     """One statement per chunk of rows; answers how many rows were changed."""
-    changed = 0
+    # A cursor's own count is not kept for statements that begin with a WITH.
+    before = connection.total_changes
     for chunk in chunks(rows):
         sql = _filled(name, len(chunk[0]), len(chunk), names)
-        flat = [*first, *chain.from_iterable(chunk)]
-        changed += connection.execute(sql, flat).rowcount
-    return changed
+        connection.execute(sql, [*first, *chain.from_iterable(chunk)])
+    return connection.total_changes - before
 
 
 def one_text(connection: sqlite3.Connection, name: str, *arguments: Cell, columns: str = "") -> str:
