@@ -1,6 +1,6 @@
-"""Why the SQLite store writes one statement per batch: the shapes, measured side by side.
+"""Why the SQLite store sends one statement per batch: the shapes, measured side by side.
 
-A thread writes cycles (insert, claim, complete, three log lines) in batches of a hundred, once
+A thread does cycles (insert, claim and read, complete, three log lines) by the hundred, once
 while the main thread waits and once while it runs Python code, as an event loop under load does.
 Each step of a statement gives up the interpreter's lock and has to get it back; a shape that steps
 once per row pays for that with every row.
@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 BATCH = 100
 NOW_MS = 1_000_000
@@ -34,10 +34,14 @@ NOW_MS = 1_000_000
 Row = tuple[object, ...]
 
 
+class Cursor(Protocol):
+    def fetchall(self) -> list[Row]: ...
+
+
 class Connection(Protocol):
     """What the two drivers have in common."""
 
-    def execute(self, sql: str, bindings: Sequence[object] = ..., /) -> object: ...
+    def execute(self, sql: str, bindings: Sequence[object] = ..., /) -> Cursor: ...
     def executemany(self, sql: str, rows: Sequence[Row], /) -> object: ...
     def close(self) -> None: ...
 
@@ -100,7 +104,14 @@ JSON_EACH = (
             json_extract(value, '$[2]') FROM json_each(?1)""",
 )
 
+READ_ROWS = "SELECT id, kind, epoch, token FROM execution WHERE n > ? ORDER BY n LIMIT ?"
+READ_TEXT = """SELECT json_group_array(json_array(id, kind, epoch, token)) FROM (
+    SELECT id, kind, epoch, token FROM execution WHERE n > ? ORDER BY n LIMIT ?
+)"""
+
 Write = Callable[[Connection, int, Sequence[Row]], None]
+Read = Callable[[Connection, int], int]
+Figures = dict[str, dict[str, dict[str, float]]]
 
 
 def per_row(connection: Connection, verb: int, rows: Sequence[Row]) -> None:
@@ -117,10 +128,28 @@ def json_each(connection: Connection, verb: int, rows: Sequence[Row]) -> None:
     connection.execute(JSON_EACH[verb], (json.dumps(rows),))
 
 
-SHAPES: dict[str, Write] = {"per row": per_row, "multi-row": multi_row, "json_each": json_each}
+def read_rows(connection: Connection, first: int) -> int:
+    return len(connection.execute(READ_ROWS, (first, BATCH)).fetchall())
 
 
-def cycle(connection: Connection, write: Write, first: int) -> None:
+def read_text(connection: Connection, first: int) -> int:
+    ((text,),) = connection.execute(READ_TEXT, (first, BATCH)).fetchall()
+    return len(json.loads(str(text)))
+
+
+class Shape(NamedTuple):
+    write: Write
+    read: Read
+
+
+SHAPES = {
+    "per row": Shape(per_row, read_rows),
+    "multi-row": Shape(multi_row, read_text),
+    "json_each": Shape(json_each, read_text),
+}
+
+
+def cycle(connection: Connection, shape: Shape, first: int) -> None:
     """A hundred executions from nothing to completed, in three transactions."""
     ids = [f"{{fp:1}}:{number:032x}" for number in range(first, first + BATCH)]
     steps: list[tuple[str, list[Row]]] = [
@@ -130,19 +159,21 @@ def cycle(connection: Connection, write: Write, first: int) -> None:
     ]
     for verb, (kind, rows) in enumerate(steps):
         connection.execute("BEGIN IMMEDIATE")
-        write(connection, verb, rows)
-        write(connection, len(steps), [(id, kind, NOW_MS) for id in ids])
+        shape.write(connection, verb, rows)
+        shape.write(connection, len(steps), [(id, kind, NOW_MS) for id in ids])
+        if kind == "claimed" and shape.read(connection, first) != BATCH:
+            raise SystemExit("a claim did not find what was submitted")
         connection.execute("COMMIT")
 
 
 class Writer(threading.Thread):
     """Writes cycles until the time is over; `rate` is cycles per second."""
 
-    def __init__(self, driver: str, path: Path, write: Write, *, seconds: float) -> None:
+    def __init__(self, driver: str, path: Path, shape: Shape, *, seconds: float) -> None:
         super().__init__()
         self._driver = driver
         self._path = path
-        self._write = write
+        self._shape = shape
         self._seconds = seconds
         self.rate = 0.0
 
@@ -151,7 +182,7 @@ class Writer(threading.Thread):
         done = 0
         began = time.perf_counter()
         while not done or time.perf_counter() - began < self._seconds:
-            cycle(connection, self._write, done)
+            cycle(connection, self._shape, done)
             done += BATCH
         self.rate = done / (time.perf_counter() - began)
         connection.close()
@@ -168,25 +199,27 @@ def connect(driver: str, path: Path) -> Connection:
     return connection
 
 
-def measure(driver: str, write: Write, *, is_busy: bool, seconds: float) -> float:
+def measure(driver: str, shape: Shape, *, is_busy: bool, seconds: float) -> float:
     with tempfile.TemporaryDirectory(prefix="sqlite-shapes-") as folder:
-        writer = Writer(driver, Path(folder, "shapes.db"), write, seconds=seconds)
+        writer = Writer(driver, Path(folder, "shapes.db"), shape, seconds=seconds)
         writer.start()
+        number = 0
         while is_busy and writer.is_alive():
-            sum(range(1000))
+            for _ in range(10_000):
+                number += 1
         writer.join()
         return writer.rate
 
 
-def measure_all(seconds: float) -> dict[str, dict[str, dict[str, float]]]:
+def measure_all(seconds: float) -> Figures:
     drivers = ["sqlite3", *(["apsw"] if find_spec("apsw") else [])]
     return {
         driver: {
-            shape: {
-                "idle": round(measure(driver, write, is_busy=False, seconds=seconds)),
-                "busy": round(measure(driver, write, is_busy=True, seconds=seconds)),
+            name: {
+                "idle": round(measure(driver, shape, is_busy=False, seconds=seconds)),
+                "busy": round(measure(driver, shape, is_busy=True, seconds=seconds)),
             }
-            for shape, write in SHAPES.items()
+            for name, shape in SHAPES.items()
         }
         for driver in drivers
     }
@@ -199,11 +232,11 @@ def machine() -> str:
     )
 
 
-def table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
+def table(figures: Figures) -> str:
     lines = [f"{'cycles/s':<12}" + "".join(f"{d + ' idle':>16}{d + ' busy':>16}" for d in figures)]
-    for shape in SHAPES:
-        cells = [figures[driver][shape][load] for driver in figures for load in ("idle", "busy")]
-        lines.append(f"{shape:<12}" + "".join(f"{cell:>16,}" for cell in cells))
+    for name in SHAPES:
+        cells = [figures[driver][name][load] for driver in figures for load in ("idle", "busy")]
+        lines.append(f"{name:<12}" + "".join(f"{cell:>16,}" for cell in cells))
     return "\n".join([*lines, machine()])
 
 

@@ -57,9 +57,11 @@ class App:
         drain: Span = "30s",
         store: Store | None = None,
     ) -> None:
-        self.engine = Engine(store or open_store(url), namespace=namespace)
+        self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
         self._client: Client | None = None
-        self._opening: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._is_open = False
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
         self._concurrency = _positive(concurrency, "concurrency")
@@ -118,7 +120,7 @@ class App:
         )
 
         def register(function: Callable[..., object]) -> Task[object]:
-            handler = Handler(names.task_name(name or function.__name__), function)
+            handler = Handler(names.task_name(name or _name_of(function)), function)
             if handler.name in self._handlers:
                 raise InvalidInput(
                     f"there is a task {handler.name!r} already", field="name", hint="rename one"
@@ -141,32 +143,58 @@ class App:
 
     async def start_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Submit many at once: `await app.start_many(task.bind(n) for n in range(1000))`."""
+        requests = [(call.request, call.decode) for call in calls]
         client = await self.connect()
-        return await client.start_many([(call.request, call.decode) for call in calls])
+        return await client.start_many(requests)
 
-    async def handle(self, id: str, task: Task[R] | None = None) -> Handle[object]:
-        """The handle of an execution that was started elsewhere or earlier."""
+    @overload
+    async def handle(self, id: str) -> Handle[object]: ...
+    @overload
+    async def handle(self, id: str, task: Task[R]) -> Handle[R]: ...
+
+    async def handle(self, id: str, task: Task[R] | None = None) -> Handle[R] | Handle[object]:
+        """The handle of an execution that was started elsewhere or earlier.
+
+        With its task the result has the task's types, without it is plain JSON.
+        """
+        checked = parse_execution_id(id)
         client = await self.connect()
-        decode = task.handler.result.decode if task else decode_any
-        return client.handle(parse_execution_id(id), decode)
+        return client.handle(checked, task.handler.result.decode if task else decode_any)
 
     async def connect(self) -> Client:
         """Open the store, once. Starting a task does this by itself."""
-        if self._opening is None:
-            self._opening = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        client = self._client
+        if client is None or self._loop is not loop:
+            # What waits belongs to one event loop; a second `asyncio.run` has another.
+            client = self._client = Client(self.engine)
+            self._loop, self._opening, self._is_open = loop, asyncio.Lock(), False
+        if not self._is_open:
+            await self._open()
+        return client
+
+    async def _open(self) -> None:
         async with self._opening:
-            if self._client is None:
+            if self._is_open:
+                return
+            try:
                 await self.engine.open()
-                self._client = Client(self.engine)
-            return self._client
+            except BaseException:
+                await self.engine.close()
+                raise
+            self._is_open = True
 
     async def close(self) -> None:
         """Let go of the store. The app can be used again afterwards."""
-        if self._client is not None:
+        if self._is_running:
+            raise Refused("this app is running", hint="leave its `running()` block instead")
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._client is not None and self._loop is asyncio.get_running_loop():
             await self._client.close()
-            self._client = None
-            self._opening = None
-            await self.engine.close()
+        self._is_open = False
+        await self.engine.close()
 
     # -- running ----------------------------------------------------------------------------
 
@@ -180,18 +208,18 @@ class App:
         """
         if self._is_running:
             raise Refused("this app is running already", hint="run it once per process")
-        await self.connect()
-        self._is_running = True
-        timekeeper = Timekeeper(self.engine.store, self.engine.clock)
         worker_ = Worker(
             self.engine,
             self._handlers,
             name=worker or f"{socket.gethostname()}-{os.getpid()}",
-            lanes=tuple(lanes) or tuple(self._lanes),
+            lanes=_several(lanes, "lanes") or tuple(self._lanes),
             slots=self._concurrency,
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
         )
+        timekeeper = Timekeeper(self.engine.store, self.engine.clock)
+        await self.connect()
+        self._is_running = True
         self.engine.hints.subscribe(timekeeper.hear)
         loop = asyncio.get_running_loop()
         services = [
@@ -206,7 +234,7 @@ class App:
             await asyncio.wait(services)
             self.engine.hints.unsubscribe(timekeeper.hear)
             self._is_running = False
-            await self.close()
+            await self._close()
         for service in services:
             service.result()
 
@@ -220,7 +248,10 @@ class App:
 
 @contextmanager
 def _signals(stopped: asyncio.Event) -> Iterator[None]:
-    """Set the event on the first SIGTERM or SIGINT; outside the main thread there are none."""
+    """Set the event on the first SIGTERM or SIGINT; a second one ends the process at once.
+
+    Outside the main thread there are no signals.
+    """
     loop = asyncio.get_running_loop()
     is_main = threading.current_thread() is threading.main_thread()
     caught = (signal.SIGTERM, signal.SIGINT) if is_main else ()
@@ -232,6 +263,33 @@ def _signals(stopped: asyncio.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _name_of(function: object) -> str:
+    found: object = getattr(function, "__name__", None)
+    if not callable(function) or not isinstance(found, str):
+        raise InvalidInput(
+            f"{function!r} has no name",
+            field="name",
+            hint="decorate a function, or pass a callable with name='...'",
+        )
+    return found
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(
+            f"expected text, got {type(value).__name__}",
+            field=field,
+            hint="use sqlite:///file.db or memory://",
+        )
+    return value
+
+
+def _several(names: Iterable[str], field: str) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise InvalidInput(f"{names!r} is one name", field=field, hint=f"pass [{names!r}]")
+    return tuple(names)
 
 
 def _positive(value: object, field: str) -> int:

@@ -25,7 +25,7 @@ from flowfabric.core.policy import (
     encode_policy,
     parse_policy,
 )
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Invalid, InvalidInput
 from flowfabric.worker.handler import Handler
 
 R = TypeVar("R")
@@ -73,6 +73,7 @@ class Task(Generic[R]):
 
     async def start(
         self,
+        /,
         *args: object,
         idempotency_key: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -102,6 +103,7 @@ class Task(Generic[R]):
 
     def bind(
         self,
+        /,
         *args: object,
         idempotency_key: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -119,8 +121,8 @@ class Task(Generic[R]):
             lane=defaults.lane if lane is None else names.lane_name(lane),
             policy=defaults.policy,
             priority=defaults.priority if priority is None else names.priority(priority),
-            tags=names.tags(tags) if tags else {},
-            key=names.idempotency_key(idempotency_key) if idempotency_key else None,
+            tags={} if tags is None else names.tags(tags),
+            key=None if idempotency_key is None else names.idempotency_key(idempotency_key),
             delay_ms=_span_ms(delay, "delay"),
             deadline_ms=instant_ms(deadline, "deadline")
             if isinstance(deadline, datetime)
@@ -145,10 +147,6 @@ def policy_text(
     max_replays: int,
 ) -> str:
     """The stored policy that the options of a task mean; refuses what is out of range."""
-    retry = RetryPolicy(max_retries=retries) if isinstance(retries, int) else retries
-    timeout_ms = (
-        None if attempt_timeout is None else duration_ms(attempt_timeout, "attempt_timeout")
-    )
     if on_attempt_timeout not in tuple(OnAttemptTimeout):
         raise InvalidInput(
             f"{on_attempt_timeout!r} is not possible",
@@ -156,14 +154,44 @@ def policy_text(
             hint="'expire' or 'retry'",
         )
     policy = Policy(
-        retry_policy=retry,
+        retry_policy=retries
+        if retries is None or isinstance(retries, RetryPolicy)
+        else RetryPolicy(max_retries=_count(retries, "retries")),
         timeout_policy=TimeoutPolicy(
-            attempt_timeout_ms=timeout_ms,
+            attempt_timeout_ms=_timeout_ms(attempt_timeout),
             on_attempt_timeout=OnAttemptTimeout(on_attempt_timeout),
-            max_reclaim_count=max_reclaims,
+            max_reclaim_count=_count(max_reclaims, "max_reclaims"),
         ),
-        max_replay_count=max_replays,
+        max_replay_count=_count(max_replays, "max_replays"),
     )
-    text = encode_policy(policy)
-    parse_policy(text)
+    try:
+        text = encode_policy(policy)
+        parse_policy(text)
+    except (Invalid, TypeError) as error:
+        # Only the retries are records that somebody else made.
+        raise InvalidInput(
+            str(error),
+            field="retries",
+            code="invalid_policy_json",
+            hint="a number from 0, or a RetryPolicy with every field in its range",
+        ) from error
     return text
+
+
+def _timeout_ms(value: Span | None) -> int | None:
+    if value is None:
+        return None
+    timeout_ms = duration_ms(value, "attempt_timeout")
+    if timeout_ms < 1:
+        raise InvalidInput(
+            "no attempt can be that quick",
+            field="attempt_timeout",
+            hint="leave it away for no limit, or give a span such as '30s'",
+        )
+    return timeout_ms
+
+
+def _count(value: object, field: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+        return value
+    raise InvalidInput(f"{value!r} is not a number of times", field=field, hint="0 or more")

@@ -7,6 +7,7 @@ import pytest
 from flowfabric.core.explain import blocking_detail, explain
 from flowfabric.core.lifecycle import Failure, fail
 from flowfabric.core.model import Execution
+from flowfabric.core.operator import Source, cancel, replay
 from flowfabric.core.states import (
     CLAIMABLE,
     TERMINAL,
@@ -148,13 +149,24 @@ def test_the_moment_is_given_where_there_is_one(row: Execution, until: int | Non
     assert explain(row, NOW).until_ms == until
 
 
-def test_a_parked_row_says_what_went_wrong_and_who_must_help() -> None:
+def parked() -> Execution:
     row = sample(State.DELAYED)
     for _ in range(POISON_LIMIT):
         row = applied(row, poisoned(row, NOW, "unreadable policy"))
-    told = explain(row, NOW)
+    return row
+
+
+def test_a_parked_row_says_what_went_wrong_and_who_must_help() -> None:
+    told = explain(parked(), NOW)
     assert told.wakes == "operator"
     assert told.sentence == f"parked after {POISON_LIMIT} failures: unreadable policy"
+
+
+def test_a_parked_row_that_was_ended_is_over_and_a_replay_frees_it() -> None:
+    over = applied(parked(), cancel(parked(), NOW, "no", source=Source.OPERATOR))
+    assert explain(over, NOW).wakes == "over"
+    again = applied(over, replay(over, NOW))
+    assert (again.failures, explain(again, NOW).wakes) == (0, "worker")
 
 
 # The short text beside the reason

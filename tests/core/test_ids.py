@@ -14,19 +14,15 @@ from flowfabric.core.ids import (
     COUNT_MAX,
     INDEX_MAX,
     RANDOM_BITS,
-    AttemptIndex,
     Family,
     FlowId,
     Lane,
-    LeaseEpoch,
     Partition,
     PartitionCounts,
     execution_id,
     flow_execution_id,
     flow_partition,
     lane_execution_id,
-    next_attempt,
-    next_epoch,
     parse_execution_id,
     parse_uuid,
     partition_of,
@@ -233,11 +229,3 @@ def test_a_uuid7_never_cuts_off_what_does_not_fit(now_ms: int, chance: int, fiel
 
 
 # Numbers
-
-
-@pytest.mark.case("PA-015")
-def test_epochs_and_attempts_count_and_compare_as_numbers() -> None:
-    assert next_epoch(LeaseEpoch(1)) == 2
-    assert next_attempt(AttemptIndex(0)) == 1
-    assert next_epoch(LeaseEpoch(9)) > LeaseEpoch(9)
-    assert sorted([AttemptIndex(10), AttemptIndex(9)]) == [9, 10]

@@ -23,7 +23,7 @@ from flowfabric.core.policy import Policy, TimeoutPolicy, encode_policy
 from flowfabric.core.refusal import refusal_of_lease
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, AttemptState, Reason, State
 from flowfabric.core.transition import Held, guard_holds
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import Invalid, InvalidInput
 from tests.core.build import (
     ATTEMPT_LIMIT,
     DEADLINE,
@@ -122,6 +122,29 @@ def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_written() ->
         submit(order(policy='{"surprise":1}'), NOW)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("namespace", ""),
+        ("lane", "x" * 65),
+        ("kind", ""),
+        ("key", "k" * 5_000),
+        ("tags", {"no dot": "1"}),
+        ("payload", b"x" * (2**20 + 1)),
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(Invalid) as caught:
+        submit(order(**{field: value}), NOW)
+    assert caught.value.field
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(("asked", "given"), [(-5, 0), (0, 0), (9_000, 9_000), (9_001, 9_000)])
+def test_a_priority_is_brought_into_its_range(asked: int, given: int) -> None:
+    assert submitted(priority=asked).priority == given
+
+
 # Who may say it
 
 REFUSED = {
@@ -167,6 +190,14 @@ def test_a_lease_moves_an_active_execution(verb: str, expected: State) -> None:
 )
 def test_a_grant_can_be_started_renewed_and_given_back(verb: str, expected: State) -> None:
     assert applied(granted(), ON_GRANT[verb](granted(), NOW)).state is expected
+
+
+@pytest.mark.parametrize("verb", sorted(ON_LEASE.keys() - ON_GRANT.keys()))
+def test_a_grant_says_nothing_else_before_it_is_started(verb: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ON_LEASE[verb](granted(), NOW)
+    assert caught.value.field == "lease"
+    assert caught.value.hint
 
 
 def test_the_guard_of_a_worker_is_its_epoch_and_token() -> None:

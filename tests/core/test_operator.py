@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flowfabric.core.model import Admission, Execution
+from flowfabric.core.model import Admission, Execution, Loss
 from flowfabric.core.operator import (
     ExpireReason,
     RevokeOutcome,
@@ -225,13 +225,20 @@ def test_a_replay_starts_with_fresh_counts_and_no_old_facts() -> None:
         reclaim_count=2,
         attempt=4,
         admission=Admission.LANE,
+        recheck_ms=NOW + 5,
+        lost=Loss.REVOKED,
+        attempt_left_ms=1,
     )
-    row = applied(over, replay(over, NOW + 1))
+    said = replay(over, NOW + 1, "fixed")
+    row = applied(over, said)
     assert (row.retry_count, row.reclaim_count, row.replay_count) == (0, 0, 1)
     assert (row.paused, row.admission, row.not_before_ms) == (False, Admission.NONE, None)
+    assert (row.recheck_ms, row.lost) == (None, Loss.NONE)
     assert (row.next_attempt, row.next_kind) == (5, AttemptKind.REPLAY)
     assert (row.attempt_left_ms, row.due_ms) == (ATTEMPT_LIMIT, None)
     assert (row.outcome_detail, row.outcome_category, row.ended_ms) == ("", "", None)
+    assert said.log is not None
+    assert said.log.detail == {"replay_count": 1, "reason": "fixed"}
 
 
 @pytest.mark.parametrize(("deadline", "kept"), [(NOW + 1, NOW + 1), (NOW, None), (None, None)])

@@ -31,7 +31,7 @@ from flowfabric.core.ids import (
     parse_partition,
     partition_of,
     quota_partition,
-    spread,
+    run_partition,
     u16_mod,
     xor8hex,
 )
@@ -285,19 +285,6 @@ def test_a_key_always_lands_below_the_count(
     assert 0 <= index < counts.flow
 
 
-def test_executions_of_one_submit_share_partitions_in_runs_of_a_hundred() -> None:
-    assert spread(0, 5, DEFAULTS) == []
-    assert spread(1, 5, DEFAULTS) == [5]
-    assert spread(250, 254, DEFAULTS) == [254] * 100 + [255] * 100 + [0] * 50
-    assert spread(100, 1000, DEFAULTS) == [1000 % 256] * 100
-
-
-@quick
-@given(st.integers(0, 1_000), st.integers(0, 10**9), any_counts)
-def test_a_spread_has_one_legal_partition_for_each(
-    count: int, start: int, counts: PartitionCounts
-) -> None:
-    indexes = spread(count, start, counts)
-    assert len(indexes) == count
-    assert all(0 <= index < counts.flow for index in indexes)
-    assert len(set(indexes)) == min(-(-count // 100), counts.flow)
+def test_executions_minted_one_after_another_share_partitions_in_runs_of_a_hundred() -> None:
+    partitions = [run_partition(position, DEFAULTS) for position in range(25_350, 25_650)]
+    assert partitions == [253] * 50 + [254] * 100 + [255] * 100 + [0] * 50

@@ -208,6 +208,7 @@ def test_a_policy_is_read_as_it_was_written(policy: Policy) -> None:
         ('{"surprise":1}', "surprise"),
         ('{"retry_policy":{"surprise":1}}', "surprise"),
         ('{"retry_policy":{"backoff":{"type":"fixed","surprise":1}}}', "surprise"),
+        ('{"retry_policy":{"backoff":{"type":"exponential","surprise":1}}}', "surprise"),
         ('{"timeout_policy":{"surprise":1}}', "surprise"),
         ('{"retry_policy":{"max_retries":-1}}', "$.retry_policy.max_retries"),
         ('{"retry_policy":{"max_retries":"3"}}', "$.retry_policy.max_retries"),

@@ -18,6 +18,7 @@ from flowfabric.core.refusal import (
     not_found,
     refusal_of_lease,
     retried_by,
+    returned_by,
     started_by,
 )
 from flowfabric.core.states import CLAIMABLE, RUNNABLE, TERMINAL, State
@@ -232,6 +233,21 @@ def test_a_replay_after_the_first_call_is_told_and_not_hidden(verb: str) -> None
 def test_a_lease_that_was_given_back_is_recognised_like_a_delay() -> None:
     row = running()
     assert delayed_by(applied(row, release(lease_of(row), NOW)), lease_of(row))
+
+
+@pytest.mark.parametrize(
+    "before", [submitted(), resuming(), sample(State.ORPHANED)], ids=lambda row: row.state
+)
+def test_a_grant_that_was_given_back_is_recognised(before: Execution) -> None:
+    grant = granted(before)
+    after_release = applied(grant, release(lease_of(grant), NOW))
+    assert returned_by(after_release, lease_of(grant))
+    assert not returned_by(grant, lease_of(grant))
+    assert not returned_by(changed(after_release, epoch=9), lease_of(grant))
+
+
+def test_a_lease_that_ran_is_not_a_grant_that_was_given_back() -> None:
+    assert not returned_by(resuming(), MINE)
 
 
 def test_a_failure_by_the_reclaim_cap_is_nobodys_own() -> None:

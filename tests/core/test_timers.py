@@ -231,6 +231,13 @@ def test_an_attempt_that_took_too_long_is_retried_when_the_policy_says_so() -> N
     record = found.transition.attempt
     assert record is not None
     assert (record.lifecycle, record.category) == (AttemptLifecycle.ENDED_FAILURE, "timeout")
+    assert record.detail == "attempt_timeout"
+    assert found.transition.log is not None
+    assert found.transition.log.detail == {
+        "reason": "attempt_timeout",
+        "category": "timeout",
+        "pause_ms": PAUSE,
+    }
 
 
 def test_an_attempt_that_took_too_long_ends_it_when_the_retries_are_spent() -> None:

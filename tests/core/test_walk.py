@@ -150,7 +150,8 @@ def test_a_claim_copies_the_answers_that_the_last_decision_wrote() -> None:
         until = None if left is None else move.before.now_ms + left
         assert after.attempt_until_ms == until
         assert after.attempt_state is AttemptState.RUNNING
-        assert after.rev == before.rev + 1
+        assert (after.rev, after.renewed_ms) == (before.rev + 1, None)
+        assert after.started_ms == (before.started_ms or move.before.now_ms)
 
 
 def test_a_grant_counts_nothing_and_keeps_the_facts() -> None:

@@ -5,8 +5,8 @@ It writes only through the public verbs. No test lives here.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import cast
 
 import msgspec
 
@@ -16,7 +16,6 @@ from flowfabric.core.model import Attempt, Event, Execution, Feed, Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
-from flowfabric.errors import StoreUnavailable
 from flowfabric.store import Store
 from flowfabric.testing.build import LANE, TTL_MS, WORKER, order
 from flowfabric.testing.clock import VirtualClock
@@ -121,28 +120,21 @@ def forged(lease: Lease, **columns: object) -> Lease:
     return Lease(msgspec.structs.replace(lease.head, **columns), lease.payload)
 
 
-class Trouble:
-    """A store whose verb fails a few times, before it does anything or after it did it."""
+Say = Callable[[Desk, Lease], Awaitable[object]]
 
-    def __init__(self, store: Store, verb: str, *, times: int = 1, after: bool = False) -> None:
-        self.calls = 0
-        self._store = store
-        self._verb = verb
-        self._times = times
-        self._after = after
 
-    def __getattr__(self, name: str) -> object:
-        return self._fail if name == self._verb else getattr(self._store, name)
+async def _renew(desk: Desk, lease: Lease) -> None:
+    renewed = (await desk.engine.renew([lease], TTL_MS))[0]
+    if renewed.error is not None:
+        raise renewed.error
 
-    async def _fail(self, *args: object, **kwargs: object) -> object:
-        self.calls += 1
-        is_bad = self.calls <= self._times
-        if is_bad and not self._after:
-            raise StoreUnavailable("nothing was written")
-        answer: object = await getattr(self._store, self._verb)(*args, **kwargs)
-        if is_bad:
-            raise StoreUnavailable("the reply was lost")
-        return answer
 
-    def as_store(self) -> Store:
-        return cast(Store, self)
+# Everything that a worker can say about its lease.
+VERBS: dict[str, Say] = {
+    "renew": _renew,
+    "progress": lambda desk, lease: desk.engine.progress(lease, 50),
+    "complete": lambda desk, lease: desk.engine.complete(lease, b"1"),
+    "fail": lambda desk, lease: desk.engine.fail(lease, BROKEN),
+    "delay": lambda desk, lease: desk.engine.delay(lease, desk.clock.now_ms() + 1_000),
+    "release": lambda desk, lease: desk.engine.release(lease),
+}

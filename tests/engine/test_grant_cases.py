@@ -14,7 +14,7 @@ from flowfabric.errors import (
     Reaction,
 )
 from flowfabric.testing.build import LANE, TTL_MS, execution_id
-from tests.engine.desk import BROKEN, Desk, forged
+from tests.engine.desk import VERBS, Desk, forged
 
 ACTIVE = "active/leased/not_applicable/none/none/running_attempt/active"
 GRANTED = "active/leased/not_applicable/waiting_for_worker/none/pending_first_attempt/active"
@@ -170,18 +170,12 @@ async def test_a_started_lease_cannot_be_started(desk: Desk) -> None:
 @pytest.mark.parametrize("verb", ["complete", "fail", "delay", "progress"])
 async def test_a_grant_says_nothing_before_it_starts(desk: Desk, verb: str) -> None:
     grant = await granted(desk)
-    calls = {
-        "complete": lambda lease: desk.engine.complete(lease, b"1"),
-        "fail": lambda lease: desk.engine.fail(lease, BROKEN),
-        "delay": lambda lease: desk.engine.delay(lease, desk.clock.now_ms() + 1_000),
-        "progress": lambda lease: desk.engine.progress(lease, 50),
-    }
     before = await desk.head(grant.id)
     with pytest.raises(InvalidInput, match="has not started"):
-        await calls[verb](grant)
+        await VERBS[verb](desk, grant)
     assert await desk.head(grant.id) == before
     # Nor with the grant's own words once it has: they know nothing of the attempt.
     await desk.engine.start(grant)
     with pytest.raises(InvalidInput, match="has not started"):
-        await calls[verb](grant)
+        await VERBS[verb](desk, grant)
     assert await desk.vector(grant.id) == ACTIVE

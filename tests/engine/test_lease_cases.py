@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
-from flowfabric.core.model import Lease
 from flowfabric.core.operator import RevokeOutcome
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, PublicState, State
 from flowfabric.engine.engine import OPERATOR
@@ -16,28 +13,10 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.testing.build import TTL_MS, order, policy
-from tests.engine.desk import BROKEN, Desk, forged
+from tests.engine.desk import VERBS, Desk, forged
 
 ACTIVE = "active/leased/not_applicable/none/none/running_attempt/active"
 LOST = "/not_applicable/waiting_for_worker/none/attempt_interrupted/active"
-
-Say = Callable[[Desk, Lease], Awaitable[object]]
-
-
-async def renew(desk: Desk, lease: Lease) -> None:
-    renewed = (await desk.engine.renew([lease], TTL_MS))[0]
-    if renewed.error is not None:
-        raise renewed.error
-
-
-VERBS: dict[str, Say] = {
-    "renew": renew,
-    "complete": lambda desk, lease: desk.engine.complete(lease, b"1"),
-    "fail": lambda desk, lease: desk.engine.fail(lease, BROKEN),
-    "delay": lambda desk, lease: desk.engine.delay(lease, desk.clock.now_ms() + 1_000),
-    "release": lambda desk, lease: desk.engine.release(lease),
-    "progress": lambda desk, lease: desk.engine.progress(lease, 50),
-}
 
 
 @pytest.mark.case("LS-001")

@@ -19,6 +19,7 @@ from flowfabric.core.ids import (
     Namespace,
     execution_id,
     key_partition,
+    run_partition,
     uuid7,
 )
 from flowfabric.core.lifecycle import Order
@@ -31,7 +32,7 @@ R = TypeVar("R")
 RANDOM_BYTES = (RANDOM_BITS + 7) // 8
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What to run and how; every field already checked."""
 
     kind: str
@@ -130,7 +131,7 @@ class Client:
         counts = self._engine.counts
         if key is None:
             self._minted += 1
-            partition = self._minted // RUN_LENGTH % counts.flow
+            partition = run_partition(self._minted, counts)
         else:
             partition = key_partition(Namespace(self._engine.namespace), key, counts)
         return execution_id(partition, uuid7(now_ms, self._chance.bits()))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from flowfabric.client.results import Results
+from flowfabric.core.duration import duration_ms
 from flowfabric.core.explain import Explanation
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Ended, Event, Feed
@@ -53,12 +54,14 @@ class Handle(Generic[R_co]):
         """Wait for the end. Returns what the task returned, or raises how else it ended."""
         if timeout_seconds is None:
             return self._value(await self._results.wait(self.id))
+        limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(limit):
                 ended = await self._results.wait(self.id)
         except TimeoutError:
             raise ResultTimeout(
-                f"execution {self.id} has not ended in {timeout_seconds} s"
+                f"execution {self.id} has not ended in {limit} s",
+                hint="it goes on; ask again, or ask `explain` what it waits for",
             ) from None
         return self._value(ended)
 

@@ -100,18 +100,29 @@ class Results:
             for id in ids:
                 self._fail(id, error)
             return
+        except Exception as error:
+            await self._look_at_each(ids, error)
+            return
         for id, found in zip(ids, ends, strict=True):
             if found is None:
                 self._fail(id, not_found(id))
             elif found.state in TERMINAL:
                 self._deliver(found)
 
+    async def _look_at_each(self, ids: Sequence[ExecutionId], error: Exception) -> None:
+        """One of them cannot be read: only who waits for that one is to hear of it."""
+        if len(ids) == 1:
+            self._fail(ids[0], error)
+            return
+        for id in ids:
+            await self._look_at([id])
+
     def _deliver(self, ended: Ended) -> None:
         for future in self._waiting.pop(ended.id, ()):
             if not future.done():
                 future.set_result(ended)
 
-    def _fail(self, id: ExecutionId, error: FlowFabricError) -> None:
+    def _fail(self, id: ExecutionId, error: Exception) -> None:
         for future in self._waiting.pop(id, ()):
             if not future.done():
                 future.set_exception(error)

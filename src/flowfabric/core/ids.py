@@ -7,6 +7,7 @@ Chance and time are arguments here; names that people choose are judged in `name
 
 from __future__ import annotations
 
+import re
 from binascii import crc_hqx
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -24,8 +25,6 @@ Namespace = NewType("Namespace", str)
 Lane = NewType("Lane", str)
 TaskName = NewType("TaskName", str)
 WorkerName = NewType("WorkerName", str)
-LeaseEpoch = NewType("LeaseEpoch", int)
-AttemptIndex = NewType("AttemptIndex", int)
 
 INDEX_MAX = 0xFFFF
 COUNT_MAX = INDEX_MAX + 1
@@ -38,6 +37,8 @@ _INDEX_DIGITS_MAX = len(str(INDEX_MAX))
 _EXECUTION_ID_HINT = "an execution id looks like {fp:7}:018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"
 _PARTITION_HINT = "a partition looks like {fp:7}, {b:0} or {q:31}"
 _UUID_HINT = "use the lower-case form with four hyphens"
+
+_CANONICAL_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 _FNV_OFFSET = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
@@ -124,14 +125,6 @@ def u16_mod(text: str, modulus: int) -> int:
     return (fnv1a64(text.encode()) & _MASK_16) % modulus if modulus else 0
 
 
-def next_epoch(epoch: LeaseEpoch) -> LeaseEpoch:
-    return LeaseEpoch(epoch + 1)
-
-
-def next_attempt(index: AttemptIndex) -> AttemptIndex:
-    return AttemptIndex(index + 1)
-
-
 def parse_partition(text: object, field: str = "partition") -> Partition:
     """The partition behind a tag such as `{fp:7}`; refuses every other spelling."""
     if not (isinstance(text, str) and text.startswith("{") and text.endswith("}")):
@@ -169,7 +162,7 @@ def parse_execution_id(text: object, field: str = "execution_id") -> ExecutionId
 
 def parse_uuid(text: object, field: str) -> str:
     """Accepts a UUID of any version in its canonical spelling, and nothing else."""
-    if not (isinstance(text, str) and _is_canonical_uuid(text)):
+    if not (isinstance(text, str) and _CANONICAL_UUID.fullmatch(text)):
         raise _invalid(field, "invalid_uuid", "the UUID is not a canonical one", _UUID_HINT)
     return text
 
@@ -236,17 +229,9 @@ def key_partition(namespace: Namespace, key: str, counts: PartitionCounts) -> in
     return crc16(f"{namespace}\0{key}".encode()) % counts.flow
 
 
-def spread(count: int, start: int, counts: PartitionCounts) -> list[int]:
-    """Partitions for `count` executions of one submit, in runs, so that one call carries many."""
-    return [(start + position // RUN_LENGTH) % counts.flow for position in range(count)]
-
-
-def _is_canonical_uuid(text: str) -> bool:
-    # UUID() also reads braces, prefixes, capitals and underscores: printing it again finds them.
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
+def run_partition(position: int, counts: PartitionCounts) -> int:
+    """Where the execution minted at a position goes: runs share one, so a call carries many."""
+    return position // RUN_LENGTH % counts.flow
 
 
 def _uuid_crc16(text: str, field: str) -> int:

@@ -29,7 +29,7 @@ from flowfabric.core.transition import Held, LogLine, Transition, begin, clip
 from flowfabric.errors import InvalidInput
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """Why an attempt failed. A fatal one is never retried."""
 
     reason: str
@@ -37,7 +37,7 @@ class Failure(msgspec.Struct, frozen=True):
     fatal: bool = False
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A request to run something. `submit` checks every field of it."""
 
     id: ExecutionId

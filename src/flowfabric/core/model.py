@@ -1,8 +1,10 @@
 """The records, frozen, and the one table that says who may write which column.
 
 Records are `msgspec.Struct`s: immutable, typed, and about five times cheaper to build than frozen
-dataclasses, which is what the road of every task is made of. Instants and durations are integer
-milliseconds. Nothing here decides anything.
+dataclasses, which is what the road of every task is made of. Those made per task are not tracked
+by the garbage collector (`gc=False`): they hold no cycles, and there are many.
+
+Instants and durations are integer milliseconds. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Writer(StrEnum):
     TIMEKEEPER = "timekeeper"
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     """The head: identity, what was asked for, and every column that transitions change."""
 
     id: ExecutionId
@@ -169,7 +171,7 @@ WRITABLE: dict[Writer, frozenset[str]] = {
 }
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One attempt. Stored when its lease ends; while it runs the head says the same."""
 
     execution: ExecutionId
@@ -185,7 +187,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """What a worker holds: the head as it was claimed (the fence is in it) and the input."""
 
     head: Execution
@@ -213,7 +215,7 @@ class Lease(msgspec.Struct, frozen=True):
         return self.head.reason is not Reason.GRANTED
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An execution to be inserted, with what is written once beside its head."""
 
     execution: Execution
@@ -224,7 +226,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     key_until_ms: int = 0
 
 
-class Inserted(msgspec.Struct, frozen=True):
+class Inserted(msgspec.Struct, frozen=True, gc=False):
     """The answer to one submission: the id that exists now, and whether it did before."""
 
     id: ExecutionId
@@ -247,7 +249,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One line of the log."""
 
     cursor: str
@@ -269,7 +271,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     attempts: bool = False
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class Loaded(msgspec.Struct, frozen=True, gc=False):
     """One loaded execution; what was not asked for is empty."""
 
     head: Execution
@@ -278,7 +280,7 @@ class Loaded(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...] = ()
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True):
+class Ended(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How an execution stands for somebody who waits for it; `result` once it completed."""
 
     id: ExecutionId
@@ -309,7 +311,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     newest: bool = False
 
 
-class Lane(msgspec.Struct, frozen=True, array_like=True):
+class Lane(msgspec.Struct, frozen=True, gc=False, array_like=True):
     name: str
     state: LaneState = LaneState.ACTIVE
     rev: int = 1

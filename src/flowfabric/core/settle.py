@@ -17,7 +17,7 @@ from flowfabric.core.model import Admission, Execution, Loss, Value
 from flowfabric.core.states import AttemptKind, Reason, State
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that can keep an execution from running."""
 
     deadline_ms: int | None

@@ -62,7 +62,7 @@ class LogLine(NamedTuple):
     detail: Mapping[str, Value] = {}
 
 
-class Transition(msgspec.Struct, frozen=True):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """If the guard holds: write the patch, raise `rev`, end the attempt, append the line."""
 
     id: ExecutionId

@@ -20,24 +20,24 @@ from flowfabric.core.transition import Applied, Rejected, Transition
 from flowfabric.errors import FlowFabricError, StaleLease
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
     result: bytes
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
     failure: Failure
 
 
-class Delayed(msgspec.Struct, frozen=True):
+class Delayed(msgspec.Struct, frozen=True, gc=False):
     """Go on with the same attempt at an instant."""
 
     lease: Lease
     until_ms: int
 
 
-class Released(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True, gc=False):
     """Hand the work back; somebody goes on with it as soon as possible."""
 
     lease: Lease

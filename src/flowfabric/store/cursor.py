@@ -1,4 +1,4 @@
-"""Cursors of the log, and the refusal of clocks that are off: shared by the embedded stores.
+"""Cursors of the log, clocks that are off, rows that cannot be read: shared by embedded stores.
 
 A cursor is opaque to callers. It names the life of the store it is from, so that a cursor from
 before a restore can never silently miss lines.
@@ -6,8 +6,10 @@ before a restore can never silently miss lines.
 
 from __future__ import annotations
 
-from flowfabric.errors import ClockSkew, CursorExpired, InvalidInput
+from flowfabric.errors import ClockSkew, Corrupt, CursorExpired, InvalidInput
 from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+
+_DIGITS_MAX = len(str(2**63))
 
 
 def cursor_text(incarnation: str, position: int) -> str:
@@ -19,7 +21,7 @@ def parse_cursor(text: str, incarnation: str, *, last: int) -> int:
     if not text:
         return 0
     life, _, position = text.rpartition(":")
-    if not position.isdecimal():
+    if not position.isdecimal() or len(position) > _DIGITS_MAX:
         raise InvalidInput("is not a cursor", field="after", hint="pass one that a feed gave you")
     if life != incarnation or int(position) > last:
         raise CursorExpired
@@ -31,3 +33,7 @@ def refuse_skew(clock: Clock, now_ms: int) -> None:
     store_now_ms = clock.now_ms()
     if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
         raise ClockSkew(store_now_ms, now_ms)
+
+
+def unreadable(id: str, problem: str) -> Corrupt:
+    return Corrupt(f"execution {id} cannot be read: {problem}", details={"execution": id})

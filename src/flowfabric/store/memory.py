@@ -7,6 +7,7 @@ with the process.
 from __future__ import annotations
 
 import heapq
+import secrets
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -34,6 +35,7 @@ from flowfabric.core.states import CLAIMABLE, State
 from flowfabric.core.transition import (
     Applied,
     Changeset,
+    Held,
     LogLine,
     Rejected,
     Transition,
@@ -44,7 +46,7 @@ from flowfabric.core.transition import (
     refuse_doubles,
 )
 from flowfabric.store.clock import Clock, SystemClock
-from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew
+from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
 
 ReadyKey = tuple[int, int, ExecutionId]
@@ -57,9 +59,10 @@ class MemoryStore:
         self.hints = Hints()
         self._clock = clock or SystemClock()
         self._counts = counts or PartitionCounts()
+        self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
         self._rows: dict[ExecutionId, Execution] = {}
-        self._malformed: dict[ExecutionId, Malformed] = {}
+        self._unreadable: dict[ExecutionId, str] = {}
         self._payloads: dict[ExecutionId, bytes] = {}
         self._tags: dict[ExecutionId, dict[str, str]] = {}
         self._attempts: dict[ExecutionId, dict[int, Attempt]] = {}
@@ -109,28 +112,30 @@ class MemoryStore:
             refuse_skew(self._clock, ask.now_ms)
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
-                rows = [self._take(row, ask) for row in self._best(ask)]
+                rows = self._take_best(ask)
             return [Lease(row, self._payloads[row.id]) for row in rows]
 
     def _held_by(self, token: str) -> list[Execution]:
         held = [
-            r for r in self._rows.values() if r.state is State.ACTIVE and r.lease_token == token
+            r
+            for r in self._rows.values()
+            if r.state is State.ACTIVE and r.lease_token == token and r.id not in self._unreadable
         ]
         return sorted(held, key=_ready_key)
 
-    def _best(self, ask: Claim) -> list[Execution]:
+    def _take_best(self, ask: Claim) -> list[Execution]:
         if ask.only is not None:
             row = self._rows.get(ask.only)
-            fits = row is not None and row.state in CLAIMABLE and row.namespace == ask.namespace
-            return [row] if fits and row is not None and row.lane in ask.lanes else []
+            fits = row is not None and self._is_ready(row) and row.namespace == ask.namespace
+            return [self._take(row, ask)] if row and fits and row.lane in ask.lanes else []
         queues = [self._queue(ask.namespace, lane) for lane in ask.lanes]
         taken: list[Execution] = []
         while len(taken) < ask.limit:
             best = min((queue for queue in queues if queue), key=_head, default=None)
             if best is None:
                 break
-            row = self._rows[heapq.heappop(best)[2]]
-            taken.append(row)
+            # Taken before the next look: a queue may name the same row twice.
+            taken.append(self._take(self._rows[heapq.heappop(best)[2]], ask))
             self._forget_stale(best)
         return taken
 
@@ -145,7 +150,10 @@ class MemoryStore:
 
     def _is_current(self, key: ReadyKey) -> bool:
         row = self._rows.get(key[2])
-        return row is not None and row.state in CLAIMABLE and _ready_key(row) == key
+        return row is not None and self._is_ready(row) and _ready_key(row) == key
+
+    def _is_ready(self, row: Execution) -> bool:
+        return row.state in CLAIMABLE and row.id not in self._unreadable
 
     def _take(self, row: Execution, ask: Claim) -> Execution:
         taken = patched(row, claimed(row, ask))
@@ -169,23 +177,19 @@ class MemoryStore:
 
     def _apply(self, transition: Transition, now_ms: int) -> Applied | Rejected:
         if not self._holds(transition):
-            return Rejected(transition.id, self._rows.get(transition.id))
+            known = transition.id not in self._unreadable
+            return Rejected(transition.id, self._rows.get(transition.id) if known else None)
         self._write(transition, now_ms)
         return Applied(transition.id)
 
     def _holds(self, transition: Transition) -> bool:
-        bad = self._malformed.get(transition.id)
-        if bad is not None:
-            return transition.guard == (bad.rev, State.ACTIVE)
+        if transition.id in self._unreadable and isinstance(transition.guard, Held):
+            return False
         row = self._rows.get(transition.id)
         return row is not None and guard_holds(transition.guard, row, self._clock.now_ms())
 
     def _write(self, transition: Transition, now_ms: int) -> None:
-        if transition.id in self._malformed:
-            self._write_malformed(transition)
-            return
-        before = self._rows[transition.id]
-        row = patched(before, transition.patch)
+        row = patched(self._rows[transition.id], transition.patch)
         self._put(row)
         if transition.attempt is not None:
             self._keep_attempt(transition.attempt)
@@ -193,15 +197,6 @@ class MemoryStore:
             self._tags.setdefault(row.id, {}).update(transition.tags)
         if transition.log is not None:
             self._append(row, now_ms, transition.log)
-
-    def _write_malformed(self, transition: Transition) -> None:
-        before = self._malformed[transition.id]
-        failures = transition.patch["failures"]
-        after = msgspec.structs.replace(before, rev=before.rev + 1, failures=failures)
-        self._malformed[transition.id] = after
-        due_ms = transition.patch["due_ms"]
-        if isinstance(due_ms, int):
-            heapq.heappush(self._due, (due_ms, transition.id))
 
     def _keep_attempt(self, attempt: Attempt) -> None:
         mine = self._attempts.setdefault(attempt.execution, {})
@@ -228,7 +223,7 @@ class MemoryStore:
             return [self._load(id, want) for id in want.ids]
 
     def _load(self, id: ExecutionId, want: Want) -> Loaded | None:
-        row = self._rows.get(id)
+        row = self._readable(id)
         if row is None:
             return None
         attempts = self._attempts.get(id, {})
@@ -239,12 +234,17 @@ class MemoryStore:
             attempts=tuple(attempts[n] for n in sorted(attempts)) if want.attempts else (),
         )
 
+    def _readable(self, id: ExecutionId) -> Execution | None:
+        if id in self._unreadable:
+            raise unreadable(id, self._unreadable[id])
+        return self._rows.get(id)
+
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         with self._lock:
             return [self._ended(id) for id in ids]
 
     def _ended(self, id: ExecutionId) -> Ended | None:
-        row = self._rows.get(id)
+        row = self._readable(id)
         if row is None:
             return None
         last = self._attempts.get(id, {}).get(row.attempt)
@@ -254,22 +254,24 @@ class MemoryStore:
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         with self._lock:
             self._due = sorted(set(filter(self._is_armed, self._due)))
-            rows = [
-                self._malformed.get(id) or self._rows[id] for at, id in self._due if at <= now_ms
-            ]
+            rows = [self._seen(id) for at, id in self._due if at <= now_ms]
             later = (at for at, _ in self._due if at > now_ms)
             return DueBatch(rows[:limit], next(later, None))
 
     def _is_armed(self, timer: tuple[int, ExecutionId]) -> bool:
-        if timer[1] in self._malformed:
-            return True
         row = self._rows.get(timer[1])
         return row is not None and row.due_ms == timer[0]
+
+    def _seen(self, id: ExecutionId) -> Execution | Malformed:
+        row = self._rows[id]
+        problem = self._unreadable.get(id)
+        return row if problem is None else Malformed(id, row.rev, row.failures, problem)
 
     async def find(self, query: Query) -> list[Execution]:
         with self._lock:
             fitting = (row for row in self._rows.values() if self._fits(row, query))
-            return heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
+            found = heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
+            return [row for row in found if self._readable(row.id)]
 
     def _fits(self, row: Execution, query: Query) -> bool:
         tags = self._tags.get(row.id, {})
@@ -285,7 +287,7 @@ class MemoryStore:
 
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
-            after = parse_cursor(feed.after, _INCARNATION, last=len(self._log))
+            after = parse_cursor(feed.after, self._incarnation, last=len(self._log))
             lines: Iterable[Event] = self._log[after:]
             if feed.execution is not None:
                 lines = [line for line in lines if line.execution == feed.execution]
@@ -298,11 +300,10 @@ class MemoryStore:
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
 
-    def corrupt(self, id: ExecutionId, problem: str, due_ms: int) -> None:
+    def corrupt(self, id: ExecutionId, problem: str) -> None:
         """Make a row unreadable, as a raw client could: for tests of what must survive it."""
         with self._lock:
-            self._malformed[id] = Malformed(id, self._rows[id].rev, 0, problem)
-            heapq.heappush(self._due, (due_ms, id))
+            self._unreadable[id] = problem
 
     def _put(self, row: Execution) -> None:
         self._rows[row.id] = row
@@ -314,7 +315,7 @@ class MemoryStore:
 
     def _append(self, row: Execution, now_ms: int, line: LogLine) -> None:
         event = Event(
-            cursor=cursor_text(_INCARNATION, len(self._log) + 1),
+            cursor=cursor_text(self._incarnation, len(self._log) + 1),
             execution=row.id,
             at_ms=now_ms,
             kind=line.kind,
@@ -324,9 +325,6 @@ class MemoryStore:
             detail=dict(line.detail),
         )
         self._log.append(event)
-
-
-_INCARNATION = "memory"
 
 
 def _ready_key(row: Execution) -> ReadyKey:

@@ -4,5 +4,6 @@ Nothing imported here needs pytest; the store suite in `conformance` does.
 """
 
 from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 
-__all__ = ["VirtualClock"]
+__all__ = ["Fault", "FaultyStore", "Kind", "Verb", "VirtualClock"]

@@ -26,7 +26,7 @@ NAMESPACE = "default"
 LANE = "main"
 KIND = "greet"
 WORKER = "worker-1"
-TOKEN = "token-1"  # noqa: S105
+TOKEN, OTHER_TOKEN, THIRD_TOKEN = "token-1", "token-2", "token-3"
 TTL_MS = 30_000
 PARTITION = 7
 

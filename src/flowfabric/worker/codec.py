@@ -15,14 +15,15 @@ from flowfabric.core import names
 from flowfabric.errors import FlowFabricError, InvalidInput
 
 _encoder = msgspec.json.Encoder()
-_UNSTORABLE = (TypeError, ValueError, OverflowError)
+_UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def annotations_of(name: str, function: Callable[..., object]) -> dict[str, Any]:
     """The types that a function names for its parameters and its result."""
     try:
         return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError) as error:
+    except Exception as error:
+        # Annotations are the user's expressions: reading them can fail in any way.
         raise InvalidInput(
             f"the annotations of task {name!r} cannot be read: {error}",
             field="annotations",
@@ -57,7 +58,7 @@ class ArgumentCodec:
         names.body(payload, "arguments")
         try:
             self._decoder.decode(payload)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidInput(
                 f"task {self._task!r}: {error}", field=_field_of(error), hint="check the argument"
             ) from error
@@ -73,6 +74,7 @@ class ResultCodec:
     """What a function returns."""
 
     def __init__(self, name: str, hints: Mapping[str, Any]) -> None:
+        self._task = name
         self._decoder = _decoder(name, hints.get("return", Any))
 
     def encode(self, result: object) -> bytes:
@@ -89,12 +91,25 @@ class ResultCodec:
         return body
 
     def decode(self, body: bytes) -> Any:
-        return self._decoder.decode(body)
+        """Raises `InvalidInput` for a result that is not what the annotation promises."""
+        try:
+            return self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise InvalidInput(
+                f"task {self._task!r} returned something else than it is annotated with: {error}",
+                field="result",
+                hint="correct the annotation; `app.handle(id)` reads the result without types",
+            ) from error
 
 
 def decode_any(body: bytes) -> Any:
     """A result of a task that is not known here."""
-    return msgspec.json.decode(body)
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f"is not JSON: {error}", field="result", hint="read it with `app.engine.read.result`"
+        ) from error
 
 
 def _decoder(name: str, kind: Any) -> msgspec.json.Decoder[Any]:
@@ -122,6 +137,6 @@ def _unstorable(values: Mapping[str, object], error: Exception) -> FlowFabricErr
     return InvalidInput(f"cannot be stored: {error}", field="arguments")
 
 
-def _field_of(error: msgspec.ValidationError) -> str:
+def _field_of(error: Exception) -> str:
     _, _, path = str(error).rpartition(" - at `$.")
     return path.rstrip("`") or "arguments"

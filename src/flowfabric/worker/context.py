@@ -8,6 +8,7 @@ from functools import cached_property
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
+from flowfabric.errors import InvalidInput
 
 Progress = Callable[[Lease, int | None, str | None], Awaitable[None]]
 
@@ -47,5 +48,17 @@ class Context:
         return self._lease.head.deadline_ms
 
     async def progress(self, pct: int | None = None, message: str | None = None) -> None:
-        """Say how far it is, for people who watch; what is not said stays as it was."""
-        await self._progress(self._lease, pct, message)
+        """Say how far it is, for people who watch; what is not said stays as it was.
+
+        `pct` is a whole number from 0 to 100. Raises `LeaseLost` when the work is not yours
+        any more.
+        """
+        await self._progress(self._lease, _whole(pct), None if message is None else str(message))
+
+
+def _whole(pct: object) -> int | None:
+    if pct is None or (isinstance(pct, int) and not isinstance(pct, bool)):
+        return pct
+    raise InvalidInput(
+        f"{pct!r} is not a whole number", field="pct", hint="0 to 100, as in round(share)"
+    )

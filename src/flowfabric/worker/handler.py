@@ -20,7 +20,7 @@ class Handler:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
         hints = annotations_of(name, function)
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = _parameters(name, function)
         self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
         if self.takes_context:
             parameters = parameters[1:]
@@ -30,6 +30,12 @@ class Handler:
                     f"task {name!r} takes {parameter}",
                     field=parameter.name,
                     hint="name every argument of a task",
+                )
+            if hints.get(parameter.name) is Context:
+                raise InvalidInput(
+                    f"task {name!r} takes its context late",
+                    field=parameter.name,
+                    hint="make it the first parameter",
                 )
         self.names = tuple(parameter.name for parameter in parameters)
         self._positional = tuple(
@@ -63,3 +69,14 @@ class Handler:
         return InvalidInput(
             f"task {self.name!r} {problem}", field=field, hint=f"call it as {shape}"
         )
+
+
+def _parameters(name: str, function: Callable[..., object]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError as error:
+        raise InvalidInput(
+            f"task {name!r} does not say what it takes: {error}",
+            field="function",
+            hint="wrap it in a function of your own",
+        ) from error

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import FlowFabricError, LeaseExpired, StoreUnavailable
+from flowfabric.errors import FlowFabricError, LeaseExpired
 
 logger = logging.getLogger("flowfabric.keeper")
 
@@ -46,9 +46,12 @@ class Keeper:
         self._thread.join()
 
     def hold(self, leases: Iterable[Lease]) -> None:
-        until = time.monotonic() + self._ttl_ms / 1000
+        # A lease ends by the store's clock, however long its answer took to get here.
+        ahead = time.monotonic() - self._engine.clock.now_ms() / 1000
         with self._lock:
-            self._held |= {lease.head.id: (lease, until) for lease in leases}
+            self._held |= {
+                lease.head.id: (lease, lease.until_ms / 1000 + ahead) for lease in leases
+            }
 
     def drop(self, leases: Iterable[Lease]) -> None:
         with self._lock:
@@ -67,14 +70,17 @@ class Keeper:
     async def renew_all(self) -> bool:
         """One round; False when the store did not answer and it should be tried again soon."""
         with self._lock:
-            leases = [lease for lease, _ in self._held.values()]
-        if not leases:
+            held = list(self._held.values())
+        if not held:
             return True
         started = time.monotonic()
+        patience = max(min(until for _, until in held) - SAFETY_SECONDS - started, RETRY_SECONDS)
         try:
-            answers = await self._engine.renew(leases, self._ttl_ms)
-        except StoreUnavailable as error:
-            logger.warning("leases could not be renewed", extra={"error": error.code})
+            async with asyncio.timeout(patience):
+                answers = await self._engine.renew([lease for lease, _ in held], self._ttl_ms)
+        except Exception as error:
+            # This thread must outlive whatever happens: without it every lease would be lost.
+            logger.warning("leases could not be renewed: %r", error, extra={"leases": len(held)})
             self._give_up_overdue()
             return False
         for answer in answers:

@@ -1,12 +1,12 @@
 """One attempt: decode, call, encode, and say what came of it.
 
-User code can do anything; whatever it does becomes exactly one outcome.
+User code can do anything; whatever it does becomes exactly one outcome that every store can keep.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import cast
@@ -15,6 +15,7 @@ import msgspec
 
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
+from flowfabric.core.transition import clip
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
 from flowfabric.errors import Invalid, TaskError, UnknownTask
 from flowfabric.worker.context import Context, Progress
@@ -31,22 +32,27 @@ CAUSES_LIMIT = 10
 async def run_attempt(
     lease: Lease, handler: Handler, progress: Progress, threads: Executor
 ) -> Outcome:
-    """Call the user's function. Cancellation passes through: the worker knows why."""
+    """Call the user's function. Cancelled by the worker it raises that: the worker knows why."""
     try:
         arguments = handler.arguments.decode(lease.payload)
-    except msgspec.DecodeError as error:
-        return Failed(lease, Failure(f"arguments: {error}", BAD_ARGUMENTS, fatal=True))
+    except Exception as error:
+        # The types are the user's, so reading them runs user code too.
+        return Failed(lease, Failure(f"arguments: {told(error)}", BAD_ARGUMENTS, fatal=True))
     leading = (Context(lease, progress),) if handler.takes_context else ()
     try:
         if handler.is_async:
             result = await cast(Awaitable[object], handler.function(*leading, **arguments))
         else:
             call = partial(handler.function, *leading, **arguments)
-            result = await asyncio.get_running_loop().run_in_executor(threads, call)
-    except asyncio.CancelledError:
-        raise
+            result = await _in_thread(call, threads)
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        # Cancelled by nobody but itself: an error like any other.
+        return Failed(lease, Failure(causes(error), HANDLER_ERROR))
     except TaskError as error:
-        return Failed(lease, Failure(causes(error), error.category, fatal=error.fatal))
+        category = storable(str(error.category))
+        return Failed(lease, Failure(causes(error), category, fatal=bool(error.fatal)))
     except Exception as error:
         return Failed(lease, Failure(causes(error), HANDLER_ERROR))
     except BaseException as error:
@@ -57,6 +63,31 @@ async def run_attempt(
         return Failed(lease, Failure(str(error), BAD_RESULT, fatal=True))
 
 
+async def _in_thread(call: Callable[[], object], threads: Executor) -> object:
+    """The result, or the error, of a plain function. What returns a coroutine is awaited here."""
+    answer = await asyncio.get_running_loop().run_in_executor(threads, _caught, call)
+    if isinstance(answer, _Raised):
+        raise answer.error
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
+class _Raised(msgspec.Struct, frozen=True):
+    error: BaseException
+
+
+def _caught(call: Callable[[], object]) -> object:
+    """A future refuses some errors and then never ends; carried as a value, each arrives."""
+    try:
+        return call()
+    except BaseException as error:
+        return _Raised(error)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def unknown_task(lease: Lease) -> Outcome:
     error = UnknownTask(f"no task {lease.head.kind!r} is registered here", field="task")
     return Failed(lease, Failure(str(error), error.code))
@@ -64,9 +95,23 @@ def unknown_task(lease: Lease) -> Outcome:
 
 def causes(error: BaseException) -> str:
     """The whole chain, outermost first: `outer: root`."""
-    told: list[str] = []
+    chain: list[str] = []
     seen: BaseException | None = error
-    while seen is not None and len(told) < CAUSES_LIMIT:
-        told.append(str(seen) or type(seen).__name__)
+    while seen is not None and len(chain) < CAUSES_LIMIT:
+        chain.append(told(seen))
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
-    return ": ".join(told)
+    return ": ".join(chain)
+
+
+def told(error: BaseException) -> str:
+    """Its text, or its name if it has none or cannot say it."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return storable(text) or type(error).__name__
+
+
+def storable(text: str) -> str:
+    """Text that every store can keep as it is: no lone surrogates, no NUL, not too long."""
+    return clip(text).encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -55,7 +55,9 @@ class Worker:
         self._ttl_ms = ttl_ms
         self._drain_seconds = drain_seconds
         self._running: dict[ExecutionId, tuple[Lease, asyncio.Task[None]]] = {}
-        self._lost: set[tuple[ExecutionId, int]] = set()
+        self._busy = 0
+        self._unanswered: str | None = None
+        self._is_handing_back = False
         self._checks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
         self._stopping = False
@@ -71,19 +73,26 @@ class Worker:
         self._woken.set()
 
     async def run(self) -> None:
-        """Work until stopped, then drain."""
+        """Work until stopped, then drain; cancelled, hand back at once what is held."""
         self._loop = asyncio.get_running_loop()
         self._engine.hints.subscribe(self._hear)
         self._keeper.start()
+        interrupted: asyncio.CancelledError | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._finisher.run())
                 try:
                     while not self._stopping:
                         await self._guarded_round()
+                except asyncio.CancelledError as error:
+                    # Raised inside the group it would end the finisher before all is stored.
+                    interrupted = error
+                    self._drain_seconds = 0.0
                 finally:
                     await self._drain()
-                    self._finisher.close()
+                    self._finisher.close(max(self._drain_seconds, CANCEL_SECONDS))
+            if interrupted is not None:
+                raise interrupted
         finally:
             self._engine.hints.unsubscribe(self._hear)
             await asyncio.to_thread(self._keeper.stop)
@@ -99,34 +108,48 @@ class Worker:
 
     async def _round(self) -> None:
         self._woken.clear()
-        room = min(self._slots - len(self._running), CLAIM_LIMIT)
-        if room < 1:
+        room = min(self._slots - self._busy, CLAIM_LIMIT)
+        if room < 1 or not self._finisher.has_room:
             await self._woken.wait()
             return
         leases = await self._claim(room)
         self._keeper.hold(leases)
+        self._busy += len(leases)
         for lease in leases:
             task = asyncio.get_running_loop().create_task(self._attempt(lease))
             self._running[lease.head.id] = (lease, task)
-        if len(leases) == room:
+        if leases:
             self._idle.reset()
+            self._tell_timers(leases)
+        if len(leases) == room:
             # Let what was just started run before more is claimed.
             await asyncio.sleep(0)
         else:
             await self._rest()
 
+    def _tell_timers(self, leases: Sequence[Lease]) -> None:
+        """A claim starts timers; unless told, whoever keeps them looks only now and then."""
+        due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
+        self._engine.hints.publish(Hint(due_ms=min(due, default=None)))
+
     async def _claim(self, room: int) -> list[Lease]:
+        """New work; after a claim whose answer was lost, first of all what that one took."""
+        is_repeated = self._unanswered is not None
+        token = self._unanswered = self._unanswered or secrets.token_hex(16)
         try:
-            return await self._engine.claim(
+            leases = await self._engine.claim(
                 self._lanes,
                 room,
                 worker=self.name,
-                token=secrets.token_hex(16),
+                token=token,
                 ttl_ms=self._ttl_ms,
+                repeated=is_repeated,
             )
         except StoreUnavailable as error:
             logger.warning("nothing could be claimed", extra={"error": error.code})
             return []
+        self._unanswered = None
+        return leases
 
     async def _rest(self) -> None:
         """Until a hint says that there may be work, or the pause that grows while there is none."""
@@ -140,25 +163,25 @@ class Worker:
         if hint.ready or hint.foreign:
             self._idle.reset()
             self._woken.set()
-        for id in hint.fenced:
-            held = self._running.get(id)
-            if held is not None:
-                self._check(held[0])
+        fenced = [self._running[id][0] for id in hint.fenced if id in self._running]
+        if fenced:
+            self._check(fenced)
 
-    def _check(self, lease: Lease) -> None:
-        """A hint says that the lease is over: ask the store, which also knows why."""
-        check = asyncio.get_running_loop().create_task(self._renew_now(lease))
+    def _check(self, leases: Sequence[Lease]) -> None:
+        """A hint says that these are over: ask the store, which also knows why."""
+        check = asyncio.get_running_loop().create_task(self._renew_now(leases))
         self._checks.add(check)
         check.add_done_callback(self._checks.discard)
 
-    async def _renew_now(self, lease: Lease) -> None:
+    async def _renew_now(self, leases: Sequence[Lease]) -> None:
         try:
-            renewed = (await self._engine.renew([lease], self._ttl_ms))[0]
-        except StoreUnavailable:
+            answers = await self._engine.renew(leases, self._ttl_ms)
+        except FlowFabricError:
             # The keeper asks again in its own time.
             return
-        if renewed.error is not None:
-            self._stop_task(lease, renewed.error)
+        for answer in answers:
+            if answer.error is not None:
+                self._stop_task(answer.lease, answer.error)
 
     async def _attempt(self, lease: Lease) -> None:
         handler = self._handlers.get(lease.head.kind)
@@ -171,18 +194,25 @@ class Worker:
                 outcome = await run_attempt(lease, handler, progress, self._threads)
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back.
-            outcome = None if (lease.id, lease.epoch) in self._lost else Released(lease)
+            outcome = Released(lease) if self._is_handing_back else None
         finally:
-            self._running.pop(lease.head.id, None)
-            self._woken.set()
+            self._forget(lease)
         if outcome is None:
-            self._lost.discard((lease.id, lease.epoch))
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
 
+    def _forget(self, lease: Lease) -> None:
+        """Its slot is free. A later lease of the same execution may run here already."""
+        held = self._running.get(lease.head.id)
+        if held is not None and held[0] is lease:
+            del self._running[lease.head.id]
+        self._busy -= 1
+        self._woken.set()
+
     def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
         self._keeper.drop(outcome.lease for outcome in outcomes)
+        self._woken.set()
         for answer in answers:
             if answer.error is not None:
                 logger.warning(
@@ -198,19 +228,24 @@ class Worker:
 
     def _stop_task(self, lease: Lease, error: FlowFabricError) -> None:
         held = self._running.get(lease.id)
-        if held is None or held[0].epoch != lease.epoch:
+        if held is None or held[0].epoch != lease.epoch or held[1].cancelling():
             return
         logger.info(
             "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}
         )
-        self._lost.add((lease.id, lease.epoch))
         held[1].cancel()
 
     async def _drain(self) -> None:
+        await self._wait_for_running(self._drain_seconds)
+        self._is_handing_back = True
+        for _, task in self._running.values():
+            task.cancel()
+        await self._wait_for_running(CANCEL_SECONDS)
+        for lease, _ in self._running.values():
+            # It does not listen; whatever it still says will be refused.
+            self._finisher.finish(Released(lease))
+
+    async def _wait_for_running(self, seconds: float) -> None:
         tasks = [task for _, task in self._running.values()]
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._drain_seconds)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=CANCEL_SECONDS)
+            await asyncio.wait(tasks, timeout=seconds)

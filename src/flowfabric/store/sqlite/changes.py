@@ -91,7 +91,7 @@ def insert(
     fresh: list[Submission] = []
     answers: list[Inserted] = []
     for submission in batch:
-        answer = _answer(submission, known, existing)
+        answer = _answer(submission, known, existing, now_ms)
         answers.append(answer)
         if answer.created:
             fresh.append(submission)
@@ -101,7 +101,10 @@ def insert(
 
 
 def _answer(
-    submission: Submission, known: dict[tuple[str, str], Inserted], existing: set[str]
+    submission: Submission,
+    known: dict[tuple[str, str], Inserted],
+    existing: set[str],
+    now_ms: int,
 ) -> Inserted:
     head = submission.execution
     if submission.key is not None:
@@ -111,7 +114,7 @@ def _answer(
     if head.id in existing:
         return Inserted(head.id, created=False)
     existing.add(head.id)
-    if submission.key is not None:
+    if submission.key is not None and submission.key_until_ms > now_ms:
         entry = Inserted(head.id, created=False, digest=submission.digest)
         known[head.namespace, submission.key] = entry
     return Inserted(head.id, created=True)

@@ -73,7 +73,7 @@ def check_place(path: str) -> None:
             f"this Python has SQLite {sqlite3.sqlite_version}",
             hint=f"use a Python with SQLite {'.'.join(map(str, SQLITE_FLOOR))} or newer",
         )
-    folder = Path(path).absolute().parent
+    folder = Path(path).resolve().parent
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}", field="url", hint="create it first")
     kind = file_system_of(folder, _mount_table())
@@ -108,10 +108,19 @@ def claim_file(path: str) -> None:
     """Switch the file to the write-ahead log, unless it belongs to somebody else."""
     connection = connect(path, "FULL")
     try:
+        # In one look: another process may be writing the schema right now.
+        connection.execute("BEGIN")
         _version(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("COMMIT")
+        mode: str = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     finally:
         connection.close()
+    if mode != "wal":
+        raise InvalidInput(
+            f"{path!r} cannot be shared between connections",
+            field="url",
+            hint="name a file on a local disk, or use memory://",
+        )
 
 
 def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -15,6 +16,7 @@ from flowfabric.core.model import (
     Feed,
     Lane,
     Loaded,
+    Malformed,
     Query,
     Want,
 )
@@ -35,6 +37,24 @@ _AFTER_ALL_IDS = "\x7f"
 
 
 def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
+    if not (want.payload or want.tags or want.attempts):
+        return _load(connection, want)
+    with _one_look(connection):
+        return _load(connection, want)
+
+
+@contextmanager
+def _one_look(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several statements that see the same moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
     ids = ids_json(want.ids)
     heads = load_heads(connection, want.ids)
     payloads = decode_bodies(one_text(connection, "payload_load", ids)) if want.payload else {}
@@ -63,10 +83,12 @@ def _tags(connection: sqlite3.Connection, ids: str) -> dict[str, dict[str, str]]
     return found
 
 
-def readable_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Execution]:
-    """Heads by id, without those that cannot be read."""
+def current_rows(
+    connection: sqlite3.Connection, ids: Iterable[str]
+) -> dict[str, Execution | Malformed]:
+    """Rows by id, with as much as can be said of those that cannot be read."""
     text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
-    return {head.id: head for head in decode_due(text) if isinstance(head, Execution)}
+    return {row.id: row for row in decode_due(text)}
 
 
 def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[Ended | None]:

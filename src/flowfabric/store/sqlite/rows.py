@@ -26,7 +26,7 @@ from flowfabric.core.model import (
     Value,
 )
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
-from flowfabric.store.cursor import cursor_text
+from flowfabric.store.cursor import cursor_text, unreadable
 
 Cell = str | int | bool | bytes | None
 
@@ -60,9 +60,12 @@ attempt_cells: Callable[[Attempt], tuple[Cell, ...]] = attrgetter("execution", *
 _heads = msgspec.json.Decoder(list[Execution], strict=False)
 _claimed = msgspec.json.Decoder(list[tuple[Execution, str]], strict=False)
 _bodies = msgspec.json.Decoder(list[tuple[str, str]])
-_ends = msgspec.json.Decoder(list[tuple[str, State, str, str, str | None]])
+_End = tuple[str, State, str, str, str | None]
+_STATES = {state.value: state for state in State}
+_ends = msgspec.json.Decoder(list[_End])
 _lanes = msgspec.json.Decoder(list[Lane], strict=False)
-_raw = msgspec.json.Decoder(list[list[Value]])
+_raw = msgspec.json.Decoder(list[list[Value | float]])
+_raw_claimed = msgspec.json.Decoder(list[tuple[list[Value | float], str]])
 _attempts = msgspec.json.Decoder(
     list[
         tuple[
@@ -81,7 +84,9 @@ _attempts = msgspec.json.Decoder(
         ]
     ]
 )
-_events = msgspec.json.Decoder(list[tuple[int, str, int, str, State, int, int, str]])
+_Line = tuple[int, str, int, str, State, int, int, str]
+_events = msgspec.json.Decoder(list[_Line])
+_loose_events = msgspec.json.Decoder(list[tuple[int, str, int, str, str, int, int, str]])
 _detail = msgspec.json.Decoder(dict[str, Value])
 encode = msgspec.json.Encoder().encode
 
@@ -91,7 +96,12 @@ def ids_json(ids: Iterable[str | int]) -> str:
 
 
 def decode_heads(text: str) -> list[Execution]:
-    return _heads.decode(text)
+    """Heads, or `Corrupt` naming the first that cannot be read."""
+    try:
+        return _heads.decode(text)
+    except msgspec.DecodeError:
+        bad = next(row for row in decode_due(text) if isinstance(row, Malformed))
+        raise unreadable(bad.id, bad.problem) from None
 
 
 def decode_due(text: str) -> list[Execution | Malformed]:
@@ -102,7 +112,7 @@ def decode_due(text: str) -> list[Execution | Malformed]:
         return [_head_or_malformed(row) for row in _raw.decode(text)]
 
 
-def _head_or_malformed(row: list[Value]) -> Execution | Malformed:
+def _head_or_malformed(row: list[Value | float]) -> Execution | Malformed:
     try:
         return msgspec.convert(row, Execution, strict=False)
     except msgspec.ValidationError as error:
@@ -117,7 +127,12 @@ def _head_or_malformed(row: list[Value]) -> Execution | Malformed:
 
 
 def decode_leases(text: str) -> list[Lease]:
-    return [Lease(head, bytes.fromhex(body)) for head, body in _claimed.decode(text)]
+    """Leases. A row that cannot be read keeps its lease until its timer finds it there."""
+    try:
+        return [Lease(head, bytes.fromhex(body)) for head, body in _claimed.decode(text)]
+    except msgspec.DecodeError:
+        rows = [(_head_or_malformed(row), body) for row, body in _raw_claimed.decode(text)]
+        return [Lease(r, bytes.fromhex(body)) for r, body in rows if isinstance(r, Execution)]
 
 
 def decode_bodies(text: str) -> dict[str, bytes]:
@@ -127,8 +142,16 @@ def decode_bodies(text: str) -> dict[str, bytes]:
 def decode_ends(text: str) -> dict[str, Ended]:
     return {
         id: Ended(ExecutionId(id), state, detail, category, bytes.fromhex(body or ""))
-        for id, state, detail, category, body in _ends.decode(text)
+        for id, state, detail, category, body in _decoded_ends(text)
     }
+
+
+def _decoded_ends(text: str) -> list[_End]:
+    try:
+        return _ends.decode(text)
+    except msgspec.DecodeError as error:
+        bad = next(row for row in _raw.decode(text) if row[1] not in _STATES)
+        raise unreadable(str(bad[0]), str(error)) from None
 
 
 def decode_attempts(text: str) -> dict[str, list[Attempt]]:
@@ -157,8 +180,17 @@ def decode_events(text: str, incarnation: str) -> list[Event]:
             epoch=epoch,
             detail=_detail.decode(detail),
         )
-        for seq, id, at_ms, kind, state, attempt, epoch, detail in _events.decode(text)
+        for seq, id, at_ms, kind, state, attempt, epoch, detail in _decoded_lines(text)
     ]
+
+
+def _decoded_lines(text: str) -> list[_Line]:
+    """Lines. One of a row whose state cannot be read is told as of a row that is being held."""
+    try:
+        return _events.decode(text)
+    except msgspec.DecodeError:
+        loose = _loose_events.decode(text)
+        return [(*line[:4], _STATES.get(line[4], State.ACTIVE), *line[5:]) for line in loose]
 
 
 def cells(values: Iterable[Cell]) -> list[Cell]:

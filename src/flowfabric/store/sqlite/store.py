@@ -1,13 +1,15 @@
 """The verbs of the waist over one SQLite file.
 
 Writes go through the one writer thread; reads have a connection and a thread of their own and see
-every write that was answered before them.
+every write that was answered before them. A caller's clock is compared when it calls: a write that
+has to wait for other processes is late, not wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -24,6 +26,7 @@ from flowfabric.core.model import (
     Lane,
     Lease,
     Loaded,
+    Malformed,
     Query,
     Submission,
     Want,
@@ -32,6 +35,7 @@ from flowfabric.core.transition import (
     Applied,
     Changeset,
     Rejected,
+    Seen,
     Transition,
     guard_holds,
     refuse_doubles,
@@ -66,6 +70,7 @@ class SqliteStore:
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
         self._wanted = counts
+        self._starting = threading.Lock()
         self._setup: Setup | None = None
         self._writer: Writer | None = None
         self._reader: ThreadPoolExecutor | None = None
@@ -74,21 +79,26 @@ class SqliteStore:
     async def migrate(self) -> PartitionCounts:
         if self._setup is None:
             check_place(self.path)
-            self._start()
-            self._setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+            with self._starting:
+                if self._writer is None:
+                    self._start()
+            try:
+                self._setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+            except BaseException:
+                await self.close()
+                raise
         return self._setup.counts
 
     def _start(self) -> None:
         try:
             patiently(lambda: claim_file(self.path))
-            writing = patiently(lambda: connect(self.path, self._synchronous))
+            self._writer = Writer(
+                patiently(lambda: connect(self.path, self._synchronous)),
+                is_watched=lambda: self.hints.is_heard,
+                on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
+            )
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
-        self._writer = Writer(
-            writing,
-            is_watched=lambda: self.hints.is_heard,
-            on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
-        )
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
 
     async def close(self) -> None:
@@ -130,31 +140,27 @@ class SqliteStore:
         return self._clock.now_ms()
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
-        def work(connection: sqlite3.Connection) -> list[Inserted]:
-            refuse_skew(self._clock, now_ms)
-            return sql.insert(connection, batch, now_ms)
-
-        answers = await self._write(work, rows=len(batch))
+        refuse_skew(self._clock, now_ms)
+        answers = await self._write(
+            lambda connection: sql.insert(connection, batch, now_ms), rows=len(batch)
+        )
         self.hints.publish(hint_of_inserts(batch))
         return answers
 
     async def claim(self, ask: Claim) -> list[Lease]:
-        def work(connection: sqlite3.Connection) -> list[Lease]:
-            refuse_skew(self._clock, ask.now_ms)
-            return sql.claim(connection, ask)
-
-        return await self._write(work, rows=ask.limit)
+        refuse_skew(self._clock, ask.now_ms)
+        return await self._write(lambda connection: sql.claim(connection, ask), rows=ask.limit)
 
     async def apply(
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
     ) -> list[Applied | Rejected]:
         refuse_doubles([transition.id for transition in transitions])
-
-        def work(connection: sqlite3.Connection) -> list[Applied | Rejected]:
-            refuse_skew(self._clock, now_ms)
-            return self._apply(connection, transitions, now_ms)
-
-        answers = await self._write(work, rows=len(transitions), urgent=urgent)
+        refuse_skew(self._clock, now_ms)
+        answers = await self._write(
+            lambda connection: self._apply(connection, transitions, now_ms),
+            rows=len(transitions),
+            urgent=urgent,
+        )
         self.hints.publish(hint_of(transitions))
         return answers
 
@@ -170,22 +176,23 @@ class SqliteStore:
             return [Applied(transition.id) for transition in transitions]
         connection.execute("ROLLBACK TO apply")
         connection.execute("RELEASE apply")
-        current = reads.readable_heads(connection, [t.id for t in transitions])
-        good = [t for t in transitions if _holds(t, current, store_now_ms)]
+        current = reads.current_rows(connection, [t.id for t in transitions])
+        good = [t for t in transitions if _holds(t, current.get(t.id), store_now_ms)]
         sql.patch(connection, good, store_now_ms)
         sql.write_beside(connection, good, now_ms)
         written = {t.id for t in good}
         return [
-            Applied(t.id) if t.id in written else Rejected(t.id, current.get(t.id))
+            Applied(t.id) if t.id in written else Rejected(t.id, _readable(current.get(t.id)))
             for t in transitions
         ]
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        refuse_skew(self._clock, now_ms)
+
         def work(connection: sqlite3.Connection) -> bool:
-            refuse_skew(self._clock, now_ms)
-            current = sql.load_heads(connection, [t.id for t in changes.transitions])
+            current = reads.current_rows(connection, [t.id for t in changes.transitions])
             store_now_ms = self._clock.now_ms()
-            if not all(_holds(t, current, store_now_ms) for t in changes.transitions):
+            if not all(_holds(t, current.get(t.id), store_now_ms) for t in changes.transitions):
                 return False
             if not sql.change_lanes(connection, changes.lanes):
                 return False
@@ -226,6 +233,11 @@ class SqliteStore:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
 
 
-def _holds(transition: Transition, current: dict[str, Execution], store_now_ms: int) -> bool:
-    row = current.get(transition.id)
+def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:
+    if isinstance(row, Malformed):
+        return isinstance(transition.guard, Seen) and transition.guard.rev == row.rev
     return row is not None and guard_holds(transition.guard, row, store_now_ms)
+
+
+def _readable(row: Execution | Malformed | None) -> Execution | None:
+    return row if isinstance(row, Execution) else None

@@ -192,5 +192,9 @@ def _begin(connection: sqlite3.Connection) -> None:
 
 
 def _rollback(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+    """Never raises: the thread must live to tell the callers what happened."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        logger.warning("a transaction could not be undone", extra={"error": str(error)})

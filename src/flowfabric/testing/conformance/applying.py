@@ -153,9 +153,7 @@ async def test_two_changes_of_one_record_are_refused_whole(
     assert await contents(store) == before
 
 
-async def test_a_column_that_is_not_named_is_not_written(
-    store: Store, clock: VirtualClock
-) -> None:
+async def test_a_column_that_is_not_named_is_not_written(store: Store, clock: VirtualClock) -> None:
     """A decision from an old look must not undo what others wrote beside it."""
     lease = await put_and_take(store, clock, order(0))
     await apply(store, clock, progress(lease, clock.now_ms(), 10, "starting"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew
-from flowfabric.core.model import Feed, Writer
+from flowfabric.core.model import Feed, Value, Writer
 from flowfabric.core.operator import observed, replay, set_tags
 from flowfabric.core.states import AttemptKind, AttemptLifecycle
 from flowfabric.core.timers import on_due
 from flowfabric.core.transition import LogLine, Transition
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import TTL_MS, execution_id, order, policy
+from flowfabric.testing.build import OTHER_TOKEN, THIRD_TOKEN, TTL_MS, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import (
     apply,
@@ -39,7 +39,7 @@ async def test_an_attempt_that_goes_on_keeps_how_and_when_it_began(
     first = await put_and_take(store, clock, order(0))
     await apply(store, clock, delay(first, clock.advance(10), None))
     clock.advance(10)
-    second = (await take(store, clock, token="token-2", worker="worker-2"))[0]
+    second = (await take(store, clock, token=OTHER_TOKEN, worker="worker-2"))[0]
     assert second.head.attempt_kind is AttemptKind.RESUME
     await apply(store, clock, complete(second, clock.advance(10), b"done"))
 
@@ -58,10 +58,10 @@ async def test_every_attempt_is_kept_in_order(store: Store, clock: VirtualClock)
     await apply(store, clock, fail(lease, clock.now_ms(), Failure("broke", "network")))
     clock.advance(10)
     await apply(store, clock, on_due(await head(store, lease.id), clock.now_ms()).transition)
-    lease = (await take(store, clock, token="token-2"))[0]
+    lease = (await take(store, clock, token=OTHER_TOKEN))[0]
     await apply(store, clock, complete(lease, clock.now_ms(), b"second"))
     await apply(store, clock, replay(await head(store, lease.id), clock.now_ms()))
-    lease = (await take(store, clock, token="token-3"))[0]
+    lease = (await take(store, clock, token=THIRD_TOKEN))[0]
     clock.advance(TTL_MS)
     await apply(store, clock, on_due(lease.head, clock.now_ms()).transition)
 
@@ -82,7 +82,7 @@ async def test_the_result_is_that_of_the_attempt_the_head_names(
     lease = await put_and_take(store, clock, order(0))
     await apply(store, clock, complete(lease, clock.now_ms(), b"first"))
     await apply(store, clock, replay(await head(store, lease.id), clock.now_ms()))
-    lease = (await take(store, clock, token="token-2"))[0]
+    lease = (await take(store, clock, token=OTHER_TOKEN))[0]
     assert await result(store, lease.id) == b""
     await apply(store, clock, complete(lease, clock.now_ms(), b"second"))
     assert await result(store, lease.id) == b"second"
@@ -114,7 +114,14 @@ async def test_a_line_says_what_the_row_says_after_it(store: Store, clock: Virtu
 
 async def test_a_line_keeps_the_kinds_of_its_values(store: Store, clock: VirtualClock) -> None:
     row = (await put(store, clock, order(0)))[0]
-    detail = {"text": "1", "number": 1, "yes": True, "no": False, "none": None, "big": 2**53}
+    detail: dict[str, Value] = {
+        "text": "1",
+        "number": 1,
+        "yes": True,
+        "no": False,
+        "none": None,
+        "big": 2**53,
+    }
     line = Transition(row.id, observed(row), Writer.ENGINE, {}, LogLine("noted", detail))
     await apply(store, clock, line)
     found = (await store.tail(Feed()))[-1].detail

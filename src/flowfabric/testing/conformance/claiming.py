@@ -22,7 +22,7 @@ from flowfabric.core.states import Reason, State
 from flowfabric.core.timers import on_due
 from flowfabric.core.transition import Transition
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import TTL_MS, ask, execution_id, order
+from flowfabric.testing.build import OTHER_TOKEN, THIRD_TOKEN, TTL_MS, ask, execution_id, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, contents, head, put, put_and_take, take
 
@@ -63,15 +63,15 @@ async def test_lanes_are_merged_best_first(store: Store, clock: VirtualClock) ->
     lanes = ("a", "b", "c")
     best = await put_in_order(store, clock, *lanes)
     first = await take(store, clock, 4, lanes=lanes)
-    rest = await take(store, clock, len(best) - 4, lanes=lanes, token="token-2")
+    rest = await take(store, clock, len(best) - 4, lanes=lanes, token=OTHER_TOKEN)
     assert ids(first) + ids(rest) == best
 
 
 async def test_no_more_than_the_limit_is_taken(store: Store, clock: VirtualClock) -> None:
     await put(store, clock, *(order(number) for number in range(5)))
     assert ids(await take(store, clock, 2)) == [execution_id(0), execution_id(1)]
-    assert len(await store.claim(ask(clock.now_ms(), limit=10, token="token-2"))) == 3
-    assert await store.claim(ask(clock.now_ms(), limit=10, token="token-3")) == []
+    assert len(await store.claim(ask(clock.now_ms(), limit=10, token=OTHER_TOKEN))) == 3
+    assert await store.claim(ask(clock.now_ms(), limit=10, token=THIRD_TOKEN)) == []
 
 
 async def test_a_limit_of_nothing_takes_nothing(store: Store, clock: VirtualClock) -> None:
@@ -140,8 +140,8 @@ async def test_a_named_execution_that_does_not_fit_is_not_taken(
 
 async def nobody_gets_it(store: Store, clock: VirtualClock) -> bool:
     """Neither by its lane nor by its name."""
-    by_lane = await store.claim(ask(clock.now_ms(), limit=10, token="token-2"))
-    by_name = await store.claim(ask(clock.now_ms(), only=execution_id(0), token="token-2"))
+    by_lane = await store.claim(ask(clock.now_ms(), limit=10, token=OTHER_TOKEN))
+    by_name = await store.claim(ask(clock.now_ms(), only=execution_id(0), token=OTHER_TOKEN))
     return by_lane == by_name == []
 
 
@@ -197,7 +197,7 @@ async def test_what_lost_its_lease_is_taken_again(
         assert isinstance(revoked, Transition)
         await apply(store, clock, revoked)
     assert (await head(store, lease.id)).state is lost
-    assert ids(await take(store, clock, token="token-2")) == [lease.id]
+    assert ids(await take(store, clock, token=OTHER_TOKEN)) == [lease.id]
 
 
 async def test_what_comes_back_keeps_its_place_in_the_order(
@@ -208,5 +208,5 @@ async def test_what_comes_back_keeps_its_place_in_the_order(
     clock.advance(10)
     await put(store, clock, order(0))
     await apply(store, clock, delay(lease, clock.now_ms(), None))
-    leases = await take(store, clock, 2, token="token-2")
+    leases = await take(store, clock, 2, token=OTHER_TOKEN)
     assert ids(leases) == [execution_id(5), execution_id(0)]

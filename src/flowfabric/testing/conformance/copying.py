@@ -17,7 +17,7 @@ from flowfabric.core.states import AttemptKind, AttemptState, Reason, State
 from flowfabric.core.timers import on_due
 from flowfabric.core.transition import Transition, claimed, patched
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import TTL_MS, ask, execution_id, order, policy
+from flowfabric.testing.build import OTHER_TOKEN, TTL_MS, ask, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, head, put, put_and_take, take
 
@@ -99,7 +99,7 @@ async def test_a_claim_begins_the_attempt_that_was_decided(
 ) -> None:
     await road(store, clock)
     before = await head(store, execution_id(0))
-    asked = ask(clock.advance(3), token="token-2", worker="worker-2")
+    asked = ask(clock.advance(3), token=OTHER_TOKEN, worker="worker-2")
 
     leases = await store.claim(asked)
 
@@ -119,7 +119,7 @@ async def test_a_grant_touches_nothing_of_the_attempt(
 ) -> None:
     await road(store, clock)
     before = await head(store, execution_id(0))
-    asked = ask(clock.advance(3), token="token-2", worker="worker-2", start=False)
+    asked = ask(clock.advance(3), token=OTHER_TOKEN, worker="worker-2", start=False)
 
     leases = await store.claim(asked)
 
@@ -181,13 +181,13 @@ async def test_a_resumed_attempt_has_what_was_left_of_its_time(
     store: Store, clock: VirtualClock
 ) -> None:
     await resumed(store, clock)
-    row = (await take(store, clock, token="token-2"))[0].head
+    row = (await take(store, clock, token=OTHER_TOKEN))[0].head
     assert row.attempt_until_ms == clock.now_ms() + LIMIT_MS - 3_000
 
 
 async def test_the_first_start_is_remembered(store: Store, clock: VirtualClock) -> None:
     began_ms = clock.now_ms()
     await retried(store, clock)
-    row = (await take(store, clock, token="token-2"))[0].head
+    row = (await take(store, clock, token=OTHER_TOKEN))[0].head
     assert (row.started_ms, row.attempt_started_ms) == (began_ms, clock.now_ms())
     assert clock.now_ms() > began_ms

@@ -94,10 +94,9 @@ async def test_the_same_new_key_is_taken_once_by_several_threads(
     now_ms = clock.now_ms()
 
     async def submit_same(number: int) -> list[tuple[ExecutionId, bool]]:
-        answers = []
-        for key in range(20):
-            mine = order(number * 100 + key, key=f"key-{key}")
-            answers += await store.insert(submissions([mine], now_ms), now_ms)
+        mine = [order(number * 100 + key, key=f"key-{key}") for key in range(20)]
+        batches = [submissions([each], now_ms) for each in mine]
+        answers = [(await store.insert(batch, now_ms))[0] for batch in batches]
         return [(answer.id, answer.created) for answer in answers]
 
     by_thread = await asyncio.to_thread(in_threads, 4, submit_same)

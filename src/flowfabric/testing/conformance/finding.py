@@ -60,7 +60,10 @@ QUERIES: dict[str, tuple[Query, list[int]]] = {
     ),
     "conditions that exclude each other": (Query(namespace="other", lane="main"), []),
     "after": (Query(after=execution_id(2)), [3, 4]),
-    "after in another partition": (Query(partition=7, after=execution_id(9, partition=5)), [*range(5)]),
+    "after in another partition": (
+        Query(partition=7, after=execution_id(9, partition=5)),
+        [*range(5)],
+    ),
     "after the partition": (Query(partition=70, after=execution_id(0)), []),
     "limit": (Query(limit=2), [5, 0]),
     "after and limit": (Query(after=execution_id(0), limit=2), [1, 2]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -14,7 +16,7 @@ from flowfabric.core.timers import on_due
 from flowfabric.core.transition import Held, Seen, Transition
 from flowfabric.errors import StaleLease
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import TTL_MS, order, policy
+from flowfabric.testing.build import OTHER_TOKEN, TTL_MS, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, head, put, put_and_take, refuse, take
 
@@ -129,21 +131,23 @@ async def test_a_renewed_lease_ends_when_it_was_renewed_to(
     await refuse(store, clock, renew(lease, clock.now_ms(), TTL_MS))
 
 
-async def test_a_lease_that_ended_by_its_holder_is_over(store: Store, clock: VirtualClock) -> None:
+ENDS: dict[str, Callable[[Lease, int], Transition]] = {
+    "completed": lambda lease, now_ms: complete(lease, now_ms, b"first"),
+    "retried": lambda lease, now_ms: fail(lease, now_ms, Failure("broke")),
+    "delayed": lambda lease, now_ms: delay(lease, now_ms, now_ms + 1),
+    "released": lambda lease, now_ms: delay(lease, now_ms, None),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_a_lease_that_its_holder_ended_is_over(
+    store: Store, clock: VirtualClock, end: Callable[[Lease, int], Transition]
+) -> None:
     """Epoch and token stay on the row, so the state must be part of the guard."""
-    retrying = policy(retries=3)
-    for number, end in enumerate(
-        (
-            lambda lease, now_ms: complete(lease, now_ms, b"first"),
-            lambda lease, now_ms: fail(lease, now_ms, Failure("broke")),
-            lambda lease, now_ms: delay(lease, now_ms, now_ms + 1),
-            lambda lease, now_ms: delay(lease, now_ms, None),
-        )
-    ):
-        lease = await put_and_take(store, clock, order(number, policy=retrying))
-        await apply(store, clock, end(lease, clock.now_ms()))
-        await refuse(store, clock, complete(lease, clock.now_ms(), b"second"))
-        await refuse(store, clock, renew(lease, clock.now_ms(), TTL_MS))
+    lease = await put_and_take(store, clock, order(0, policy=policy(retries=3)))
+    await apply(store, clock, end(lease, clock.now_ms()))
+    await refuse(store, clock, complete(lease, clock.now_ms(), b"second"))
+    await refuse(store, clock, renew(lease, clock.now_ms(), TTL_MS))
 
 
 async def test_a_lease_that_was_taken_away_is_over(store: Store, clock: VirtualClock) -> None:
@@ -153,7 +157,7 @@ async def test_a_lease_that_was_taken_away_is_over(store: Store, clock: VirtualC
     await apply(store, clock, revoked)
     await refuse(store, clock, complete(first, clock.now_ms(), b""))
 
-    second = (await take(store, clock, token="token-2"))[0]
+    second = (await take(store, clock, token=OTHER_TOKEN))[0]
     refused = await refuse(store, clock, complete(first, clock.now_ms(), b""))
 
     assert refused.current == second.head
@@ -166,7 +170,7 @@ async def test_a_lease_that_expired_and_was_taken_again_is_over(
     first = await put_and_take(store, clock, order(0))
     clock.advance(TTL_MS)
     await apply(store, clock, on_due(first.head, clock.now_ms()).transition)
-    second = (await take(store, clock, token="token-2"))[0]
+    second = (await take(store, clock, token=OTHER_TOKEN))[0]
     await refuse(store, clock, complete(first, clock.now_ms(), b"late"))
     await apply(store, clock, complete(second, clock.now_ms(), b"right"))
 

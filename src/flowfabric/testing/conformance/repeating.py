@@ -7,7 +7,7 @@ import msgspec
 from flowfabric.core.lifecycle import complete, renew
 from flowfabric.core.model import Lease
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import TOKEN, TTL_MS, ask, execution_id, order
+from flowfabric.testing.build import OTHER_TOKEN, TOKEN, TTL_MS, ask, execution_id, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, contents, put, take
 
@@ -38,7 +38,7 @@ async def test_a_repeated_claim_that_never_arrived_takes_work(
     store: Store, clock: VirtualClock
 ) -> None:
     await put(store, clock, order(0), order(1))
-    await take(store, clock, token="token-of-somebody-else")
+    await take(store, clock, token=OTHER_TOKEN)
     leases = await again(store, clock, 5)
     assert [lease.id for lease in leases] == [execution_id(1)]
     assert await again(store, clock, 5) == leases

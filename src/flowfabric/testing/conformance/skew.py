@@ -13,7 +13,7 @@ from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.errors import ClockSkew, StoreUnavailable
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import ask, order, submissions
+from flowfabric.testing.build import OTHER_TOKEN, ask, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import contents, put, put_and_take
 
@@ -30,7 +30,7 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
     changes = Changeset([complete(other, late_ms, b"")], [lane])
     return {
         "insert": lambda now_ms: store.insert(submissions([order(3)], now_ms), now_ms),
-        "claim": lambda now_ms: store.claim(ask(now_ms, token="token-2")),
+        "claim": lambda now_ms: store.claim(ask(now_ms, token=OTHER_TOKEN)),
         "apply": lambda now_ms: store.apply([complete(lease, late_ms, b"")], now_ms),
         "urgent apply": partial(store.apply, [complete(lease, late_ms, b"")], urgent=True),
         "commit": partial(store.commit, changes),

@@ -7,13 +7,13 @@ import pytest
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import complete
-from flowfabric.core.model import Execution, Malformed, Query, Want
+from flowfabric.core.model import Execution, Feed, Malformed, Query, Want
 from flowfabric.core.operator import set_tags
 from flowfabric.core.timers import POISON_LIMIT, on_due, poisoned
 from flowfabric.core.transition import Applied, Changeset
 from flowfabric.errors import Corrupt
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import ask, execution_id, order
+from flowfabric.testing.build import OTHER_TOKEN, ask, execution_id, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import (
     FAR_MS,
@@ -25,9 +25,7 @@ from flowfabric.testing.conformance.steps import (
 )
 
 
-async def put_one_bad(
-    store: Store, clock: VirtualClock, corrupter: Corrupter
-) -> list[ExecutionId]:
+async def put_one_bad(store: Store, clock: VirtualClock, corrupter: Corrupter) -> list[ExecutionId]:
     """Three delayed rows; the second cannot be read and is due before the third."""
     now_ms = clock.now_ms()
     rows = await put(store, clock, *(order(n, delay_until_ms=now_ms + 1 + n) for n in range(3)))
@@ -76,6 +74,9 @@ async def test_an_unreadable_row_is_parked_in_the_end(
         bad = await bad_one(store, FAR_MS)
         await apply(store, clock, poisoned(bad, clock.now_ms(), bad.problem))
     assert [row.id for row in (await store.due(FAR_MS, 10)).rows] == [ids[0], ids[2]]
+    line = (await store.tail(Feed()))[-1]
+    assert (line.execution, line.kind) == (ids[1], "parked")
+    assert line.detail["problem"]
 
 
 async def test_a_stale_look_at_an_unreadable_row_is_refused(
@@ -115,7 +116,7 @@ async def test_an_unreadable_row_keeps_no_other_from_being_claimed(
     await corrupter(execution_id(1))
     leases = await store.claim(ask(clock.now_ms(), limit=10))
     assert [lease.id for lease in leases] == [execution_id(0), execution_id(2)]
-    by_name = ask(clock.now_ms(), only=execution_id(1), token="token-2")
+    by_name = ask(clock.now_ms(), only=execution_id(1), token=OTHER_TOKEN)
     assert await store.claim(by_name) == []
 
 
@@ -150,6 +151,9 @@ async def test_reading_an_unreadable_row_says_which_it_is(
     await corrupter(execution_id(1))
     with pytest.raises(Corrupt) as refused:
         await store.load(Want(ids=[execution_id(0), execution_id(1)]))
+    assert refused.value.details == {"execution": execution_id(1)}
+    with pytest.raises(Corrupt) as refused:
+        await store.endings([execution_id(0), execution_id(1)])
     assert refused.value.details == {"execution": execution_id(1)}
     with pytest.raises(Corrupt) as refused:
         await store.find(Query())

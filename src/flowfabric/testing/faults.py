@@ -1,0 +1,174 @@
+"""A store that fails on purpose, at the call that a test names.
+
+`FaultyStore` wraps any store. What it is told to break is data: which verb, which call of it, and
+how. Everything else goes through unchanged, and time is never spent: a delay is a hook that the
+test awaits in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, TypeVar, assert_never
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.model import (
+    Claim,
+    DueBatch,
+    Ended,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Query,
+    Submission,
+    Want,
+)
+from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store.hints import Hints
+from flowfabric.store.protocol import Store
+
+T = TypeVar("T")
+Hook = Callable[[], Awaitable[None]]
+
+
+class Verb(StrEnum):
+    """What a store can be asked; `ANY` counts the calls of all of them together."""
+
+    ANY = "any"
+    MIGRATE = "migrate"
+    CLOSE = "close"
+    NOW = "now"
+    INSERT = "insert"
+    CLAIM = "claim"
+    APPLY = "apply"
+    COMMIT = "commit"
+    LOAD = "load"
+    ENDINGS = "endings"
+    DUE = "due"
+    FIND = "find"
+    TAIL = "tail"
+    LANES = "lanes"
+
+
+class Kind(StrEnum):
+    BEFORE = "before"  # an error, and nothing was done
+    AFTER = "after"  # an error, and it was done: the outcome is unknown to the caller
+    TIMEOUT = "timeout"  # done, and the reply was lost on its way: the caller sees a TimeoutError
+    CANCELLED = "cancelled"  # done, and the caller was cancelled before the reply came
+    DELAY = "delay"  # done once the hook of the fault lets it
+
+
+class Fault(NamedTuple):
+    """Break this call of this verb, counted from one; `times` in a row."""
+
+    verb: Verb
+    call: int
+    kind: Kind
+    times: int = 1
+    hook: Hook | None = None
+
+    def hits(self, call: int) -> bool:
+        return self.call <= call < self.call + self.times
+
+
+class FaultyStore:
+    """A store with faults. `calls` counts what was asked, `hit` lists the faults that happened."""
+
+    def __init__(self, inner: Store, plan: Iterable[Fault] = ()) -> None:
+        self.inner = inner
+        self.plan = list(plan)
+        self.calls: Counter[Verb] = Counter()
+        self.hit: list[Fault] = []
+
+    @property
+    def hints(self) -> Hints:
+        return self.inner.hints
+
+    @hints.setter
+    def hints(self, hints: Hints) -> None:
+        self.inner.hints = hints
+
+    async def _call(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
+        fault = self._fault_of(verb)
+        if fault is None:
+            return await run()
+        self.hit.append(fault)
+        match fault.kind:
+            case Kind.BEFORE:
+                raise StoreUnavailable(f"{verb} failed before it did anything")
+            case Kind.DELAY:
+                if fault.hook is not None:
+                    await fault.hook()
+                return await run()
+            case Kind.AFTER | Kind.TIMEOUT | Kind.CANCELLED:
+                await run()
+                raise _lost(verb, fault.kind)
+            case _:
+                assert_never(fault.kind)
+
+    def _fault_of(self, verb: Verb) -> Fault | None:
+        self.calls[verb] += 1
+        self.calls[Verb.ANY] += 1
+        for fault in self.plan:
+            if fault.verb in (verb, Verb.ANY) and fault.hits(self.calls[fault.verb]):
+                return fault
+        return None
+
+    async def migrate(self) -> PartitionCounts:
+        return await self._call(Verb.MIGRATE, self.inner.migrate)
+
+    async def close(self) -> None:
+        await self._call(Verb.CLOSE, self.inner.close)
+
+    async def now(self) -> int:
+        return await self._call(Verb.NOW, self.inner.now)
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        return await self._call(Verb.INSERT, lambda: self.inner.insert(batch, now_ms))
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        return await self._call(Verb.CLAIM, lambda: self.inner.claim(ask))
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        return await self._call(
+            Verb.APPLY, lambda: self.inner.apply(transitions, now_ms, urgent=urgent)
+        )
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        return await self._call(Verb.COMMIT, lambda: self.inner.commit(changes, now_ms))
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        return await self._call(Verb.LOAD, lambda: self.inner.load(want))
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        return await self._call(Verb.ENDINGS, lambda: self.inner.endings(ids))
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        return await self._call(Verb.DUE, lambda: self.inner.due(now_ms, limit))
+
+    async def find(self, query: Query) -> list[Execution]:
+        return await self._call(Verb.FIND, lambda: self.inner.find(query))
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        return await self._call(Verb.TAIL, lambda: self.inner.tail(feed))
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        return await self._call(Verb.LANES, lambda: self.inner.lanes(after, limit))
+
+
+def _lost(verb: Verb, kind: Kind) -> BaseException:
+    """How the caller learns that there will be no answer to what was done."""
+    if kind is Kind.CANCELLED:
+        return asyncio.CancelledError()
+    if kind is Kind.TIMEOUT:
+        return TimeoutError(f"{verb} did not answer in time")
+    return StoreUnavailable(f"{verb} failed after it was done")

@@ -1,0 +1,65 @@
+"""Picture: everything that a store can be asked for, at one moment.
+
+The invariants are judged on pictures, so they hold for every store and need none of its insides.
+Nothing here judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Ended, Event, Execution, Feed, Lane, Loaded, Query, Want
+from flowfabric.store.protocol import Store
+
+ALL = 1_000_000
+FAR_MS = 10**14
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """Executions with all that is beside them, both indexes of timers, the log, the lanes."""
+
+    now_ms: int
+    loaded: Mapping[ExecutionId, Loaded]
+    ends: Mapping[ExecutionId, Ended]
+    timers: list[ExecutionId]
+    overdue: list[ExecutionId]
+    next_ms: int | None
+    log: list[Event]
+    lanes: list[Lane]
+
+    @property
+    def rows(self) -> list[Execution]:
+        return [loaded.head for loaded in self.loaded.values()]
+
+    def row(self, id: ExecutionId) -> Execution | None:
+        loaded = self.loaded.get(id)
+        return None if loaded is None else loaded.head
+
+    def histories(self) -> dict[ExecutionId, list[Event]]:
+        """The lines of each execution, oldest first."""
+        found: dict[ExecutionId, list[Event]] = {}
+        for line in self.log:
+            found.setdefault(line.execution, []).append(line)
+        return found
+
+
+async def look(store: Store, now_ms: int) -> Picture:
+    """A picture of a store that nobody writes to meanwhile."""
+    ids = [row.id for row in await store.find(Query(limit=ALL))]
+    loaded = await store.load(Want(ids=ids, payload=True, tags=True, attempts=True))
+    ends = await store.endings(ids)
+    overdue = await store.due(now_ms, ALL)
+    every = await store.due(FAR_MS, ALL)
+    return Picture(
+        now_ms=now_ms,
+        loaded={found.head.id: found for found in loaded if found is not None},
+        ends={end.id: end for end in ends if end is not None},
+        timers=[row.id for row in every.rows],
+        overdue=[row.id for row in overdue.rows],
+        next_ms=overdue.next_ms,
+        log=await store.tail(Feed(limit=ALL)),
+        lanes=await store.lanes("", ALL),
+    )

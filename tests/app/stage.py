@@ -1,0 +1,59 @@
+"""What the app's tests share: a block that cannot hang, and a gate that a task waits at.
+
+No test lives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from flowfabric import App, Handle
+from flowfabric.core.model import Feed, Query
+
+# Far beyond what anything here takes: only a test that would hang for ever meets it.
+PATIENCE_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def running(app: App, *, lanes: tuple[str, ...] = ()) -> AsyncIterator[App]:
+    """The app at work, for a bounded time."""
+    async with asyncio.timeout(PATIENCE_SECONDS), app.running(lanes=lanes):
+        yield app
+
+
+class Gate:
+    """Where a task waits: the test knows when it got there, and lets it go on."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.reached.set()
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until it is so; what it waits for happens by itself."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await check():
+            await asyncio.sleep(0)
+
+
+async def kinds(handle: Handle[object]) -> list[str]:
+    return [event.kind for event in await handle.events()]
+
+
+async def written(app: App) -> tuple[int, int]:
+    """How many executions and log lines there are."""
+    await app.connect()
+    rows = (await app.engine.read.find(Query(limit=1_000))).items
+    lines = await app.engine.read.events(Feed(limit=1_000))
+    return len(rows), len(lines)

@@ -1,0 +1,119 @@
+"""Benches: what they print and what they leave behind. How fast anything is, is not asserted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowfabric.cli.bench.targets import open_target
+from flowfabric.errors import InvalidInput
+from tests.cli.command import ff
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KEYS = [
+    "end_to_end_per_s",
+    "enqueue_per_s",
+    "drain_per_s",
+    "round_trip_ms",
+    "cpu_s_per_1000",
+    "peak_rss_mb",
+    "share_of_limit",
+]
+
+
+def one_object(text: str) -> dict[str, object]:
+    lines = text.splitlines()
+    assert len(lines) == 1
+    found: dict[str, object] = json.loads(lines[0])
+    return found
+
+
+def test_a_cycle_prints_one_line_with_exactly_the_keys() -> None:
+    ran = ff("bench", "cycle", "--store", "sqlite?synchronous=NORMAL", "--n", "20", "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    figures = one_object(ran.stdout)
+    assert list(figures) == KEYS
+    trip = figures.pop("round_trip_ms")
+    assert isinstance(trip, dict)
+    assert list(trip) == ["p50", "p95", "p99"]
+    assert 0 < trip["p50"] <= trip["p95"] <= trip["p99"]
+    assert all(isinstance(value, float) and value > 0 for value in figures.values())
+
+
+def test_a_preload_adds_the_ratio_and_reports_to_standard_error() -> None:
+    arguments = ("--n", "20", "--preload", "700", "--repeat", "2", "--json")
+    ran = ff("bench", "cycle", "--store", "sqlite", *arguments)
+    assert ran.returncode == 0
+    figures = one_object(ran.stdout)
+    assert list(figures) == [*KEYS, "ratio_to_empty"]
+    assert isinstance(figures["ratio_to_empty"], float)
+    assert ran.stderr.splitlines()[-1] == "preloaded 700 of 700"
+
+
+def test_memory_has_no_raw_client_to_compare_with() -> None:
+    ran = ff("bench", "cycle", "--store", "memory", "--n", "20", "--json")
+    assert ran.returncode == 0
+    figures = one_object(ran.stdout)
+    assert list(figures) == KEYS
+    assert figures["share_of_limit"] is None
+
+
+def test_a_named_file_is_used_and_nothing_else_is_left_beside_it(tmp_path: Path) -> None:
+    ran = ff("bench", "cycle", "--store", "sqlite:///x.db", "--n", "20", cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert {path.name.removesuffix("-wal").removesuffix("-shm") for path in tmp_path.iterdir()} == {
+        "x.db"
+    }
+    for word in ("end to end", "round trip", "share of the raw client", "Python", "cores"):
+        assert word in ran.stdout
+    assert "\x1b" not in ran.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_the_limit_is_measured_without_an_engine(arguments: tuple[str, ...]) -> None:
+    ran = ff("bench", "limit", "--store", "sqlite", "--n", "150", *arguments)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    if arguments:
+        assert list(one_object(ran.stdout)) == ["limit_per_s"]
+    else:
+        assert "raw client" in ran.stdout
+
+
+def test_a_private_store_is_gone_afterwards() -> None:
+    with open_target("sqlite?synchronous=NORMAL") as target:
+        assert target.folder is not None
+        assert target.url.endswith("/bench.db?synchronous=NORMAL")
+        assert target.beside("empty").endswith("/empty.db?synchronous=NORMAL")
+        assert target.folder.is_dir()
+    assert not target.folder.exists()
+
+
+def test_what_is_measured_beside_a_file_is_on_the_same_disk(tmp_path: Path) -> None:
+    with open_target(f"sqlite:///{tmp_path.as_posix()}/x.db?synchronous=FULL") as target:
+        assert target.folder is not None
+        assert target.folder.parent == tmp_path
+        assert target.beside("limit").endswith("/limit.db?synchronous=FULL")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("store", ["sqlite?speed=1", "memory?speed=1", "sqlite?synchronous=OFF"])
+def test_options_of_a_private_store_are_checked(store: str) -> None:
+    with pytest.raises(InvalidInput), open_target(store):
+        pass
+
+
+def test_the_shapes_script_runs_with_the_standard_library_alone() -> None:
+    script = ROOT / "benchmarks" / "sqlite_shapes.py"
+    ran = subprocess.run(
+        [sys.executable, "-I", str(script), "--seconds", "0", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    figures = one_object(ran.stdout)["cycles_per_s"]
+    assert isinstance(figures, dict)
+    assert set(figures["sqlite3"]) == {"per row", "multi-row", "json_each"}
+    assert all(rates["idle"] > 0 and rates["busy"] > 0 for rates in figures["sqlite3"].values())

@@ -1,0 +1,115 @@
+"""The command as a whole: its names, its help, its way out."""
+
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from flowfabric.cli.main import app
+from tests.cli.command import ff
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COMMANDS: list[tuple[str, ...]] = [
+    (),
+    ("demo",),
+    ("bench",),
+    ("bench", "cycle"),
+    ("bench", "limit"),
+]
+
+
+def registered(group: typer.Typer, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    names = [
+        info.name or getattr(info.callback, "__name__", "") for info in group.registered_commands
+    ]
+    found = {path, *((*path, name) for name in names)}
+    for info in group.registered_groups:
+        if info.typer_instance is not None:
+            name = info.name if isinstance(info.name, str) else info.typer_instance.info.name
+            found |= registered(info.typer_instance, (*path, str(name)))
+    return found
+
+
+def test_every_command_is_in_the_list_of_these_tests() -> None:
+    assert registered(app) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_teaches_with_an_example(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"])
+    assert shown.exit_code == 0
+    examples = shown.output.partition("Examples:")[2].splitlines()[1:3]
+    assert len(examples) == 2
+    assert all(line.strip().startswith(" ".join(["ff", *path])) for line in examples)
+
+
+def test_help_lists_the_options_of_a_bench() -> None:
+    shown = CliRunner().invoke(app, ["bench", "cycle", "--help"]).output
+    for option in ("--store", "--n", "--preload", "--repeat", "--json"):
+        assert option in shown
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    try:
+        expected = version("flowfabric")
+    except PackageNotFoundError:
+        expected = "0+unknown"
+    ran = ff("--version")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"flowfabric {expected}\n", "")
+
+
+def test_both_names_lead_to_the_same_function() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "scripts"
+    ]
+    assert scripts == dict.fromkeys(("flowfabric", "ff"), "flowfabric.cli.main:main")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("bench", "cycle", "--store", "mongo://x"),
+            "Error: url: unknown scheme mongo:// (use sqlite:///file.db or memory://)\n",
+        ),
+        (
+            ("bench", "limit", "--store", "postgres://x"),
+            "Error: url: postgres:// needs an extra (pip install 'flowfabric[postgres]')\n",
+        ),
+        (
+            ("demo", "--store", "[red]x"),
+            "Error: url: unknown scheme in '[red]x' (use sqlite:///file.db or memory://)\n",
+        ),
+        (
+            ("demo", "--store", "memory://"),
+            (
+                "Error: store: memory:// is seen by one process only, and the demo has three "
+                "(leave --store away, or use sqlite:///demo.db)\n"
+            ),
+        ),
+        (
+            ("bench", "limit", "--store", "memory"),
+            "Error: store: memory:// has no client below it (use sqlite or a file)\n",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    ran = ff(*arguments)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", sentence)
+
+
+def test_a_missing_folder_is_one_sentence_that_names_it(tmp_path: Path) -> None:
+    ran = ff("bench", "cycle", "--store", "sqlite:///gone/x.db", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"Error: url: there is no folder {tmp_path / 'gone'} (create it first)\n"
+
+
+def test_what_the_command_line_itself_refuses_shares_the_code_of_mistakes() -> None:
+    ran = ff("bench", "cycle", "--n", "0")
+    assert ran.returncode == 2
+    assert "--n" in ran.stderr
+    assert "Traceback" not in ran.stderr

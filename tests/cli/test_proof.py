@@ -1,0 +1,121 @@
+"""The closing proof believes the store alone, and says what is missing."""
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from flowfabric.cli.demo.proof import Evidence, Killed, Proof, prove
+from flowfabric.cli.demo.summary import summary
+from flowfabric.cli.demo.tasks import LANE, Shop, Wanted, open_shop, orders_of, read_effects
+from flowfabric.core.states import PublicState
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    opened = open_shop("memory://", "test", tmp_path / "effects")
+    await opened.app.connect()
+    yield opened
+    await opened.app.close()
+
+
+async def started(shop: Shop, wanted: list[Wanted]) -> Evidence:
+    handles = await shop.app.start_many(one.call for one in wanted)
+    return Evidence(started=list(zip(wanted, handles, strict=True)))
+
+
+async def worked(shop: Shop, evidence: Evidence) -> None:
+    """As a worker would: claim, note the effect, complete; no timers involved."""
+    engine = shop.app.engine
+    leases = await engine.claim([LANE], 10, worker="a", token="t", ttl_ms=60_000)
+    for lease in leases:
+        await engine.complete(lease, b'"receipt 1"')
+
+
+def evidence_of_kill(evidence: Evidence) -> Evidence:
+    evidence.killed = Killed(worker=1, process_id=1)
+    return evidence
+
+
+async def test_unfinished_work_is_a_problem(shop: Shop) -> None:
+    evidence = await started(shop, orders_of(shop, 1))
+    proof = await prove(shop.app.engine, evidence_of_kill(evidence), [], seconds=1)
+    assert proof.outcomes == {"waiting": 1}
+    assert "charge order 1 is waiting, not completed" in proof.problems
+
+
+async def test_a_completed_execution_without_its_effect_is_a_problem(shop: Shop) -> None:
+    evidence = await started(shop, orders_of(shop, 1))
+    await worked(shop, evidence)
+    (_, handle) = evidence.started[0]
+    without = await prove(shop.app.engine, evidence, [], seconds=1)
+    once = await prove(shop.app.engine, evidence, [(handle.id, 0)], seconds=1)
+    twice = await prove(shop.app.engine, evidence, [(handle.id, 0)] * 2, seconds=1)
+    assert f"attempt 0 of {handle.id} left 0 effects" in without.problems
+    assert once.problems == ["no worker was killed"]
+    assert f"attempt 0 of {handle.id} left 2 effects" in twice.problems
+    assert (once.outcomes, once.attempts["initial"]) == ({"completed": 1}, 1)
+
+
+async def test_another_result_is_a_problem(shop: Shop) -> None:
+    (order,) = orders_of(shop, 1)
+    evidence = await started(shop, [order._replace(result="receipt 2")])
+    await worked(shop, evidence)
+    proof = await prove(shop.app.engine, evidence, [], seconds=1)
+    assert "charge order 1 has another result than it should" in proof.problems
+
+
+async def test_an_ending_that_was_expected_is_no_problem(shop: Shop) -> None:
+    (order,) = orders_of(shop, 1)
+    evidence = await started(shop, [order._replace(ends=PublicState.CANCELLED)])
+    await evidence.started[0][1].cancel("enough")
+    proof = await prove(shop.app.engine, evidence, [], seconds=1)
+    assert proof.problems == ["no worker was killed"]
+
+
+async def test_work_of_a_killed_worker_that_nobody_took_up_is_a_problem(shop: Shop) -> None:
+    evidence = evidence_of_kill(await started(shop, orders_of(shop, 1)))
+    evidence.held_by_killed = [evidence.started[0][1].id]
+    proof = await prove(shop.app.engine, evidence, [], seconds=1)
+    assert proof.killed == Killed(worker=1, process_id=1, held=1, finished_by_other=0)
+    assert "1 executions of the killed worker are unfinished" in proof.problems
+
+
+async def test_a_kill_that_hit_nothing_proves_nothing(shop: Shop) -> None:
+    proof = await prove(shop.app.engine, evidence_of_kill(Evidence()), [], seconds=1)
+    assert proof.problems == ["the killed worker held nothing when it died"]
+
+
+def test_effects_are_read_line_by_line(tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+    assert read_effects(effects) == []
+    effects.write_text("{fp:1}:a 0\n{fp:1}:b 2\n", encoding="ascii")
+    assert read_effects(effects) == [("{fp:1}:a", 0), ("{fp:1}:b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("problems", "title"),
+    [([], "Nothing was lost."), (["x is [b]gone[/b]"], "Something is missing.")],
+)
+def test_the_summary_says_whether_something_is_missing(problems: list[str], title: str) -> None:
+    out = io.StringIO()
+    proof = Proof(
+        executions=2,
+        outcomes={"completed": 2},
+        attempts={"initial": 2, "retry": 0, "reclaim": 1},
+        killed=Killed(worker=1, process_id=42, held=1, finished_by_other=1),
+        asked_again=5,
+        created_again=0,
+        effects=2,
+        effects_repeated=0,
+        seconds=11.5,
+        problems=problems,
+    )
+    summary(proof, out)
+    lines = out.getvalue().splitlines()
+    assert title in lines
+    assert "  executions   2: 2 completed" in lines
+    assert "  attempts     3: 2 initial, 0 retry, 1 reclaim" in lines
+    assert "work of the killed worker: 1 executions, all 1 finished by the other" in out.getvalue()
+    assert [f"  ! {problem}" for problem in problems] == [one for one in lines if " ! " in one]

@@ -1,0 +1,119 @@
+"""Named statements: how they are read from their files, and that each one fits the schema."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from flowfabric.core.model import Execution
+from flowfabric.store import queries
+from flowfabric.store.queries import migrations, statements
+from flowfabric.store.sqlite.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, row_marks
+
+FILE = """\
+-- Prose before the first statement is not a statement.
+
+-- name: take@sqlite
+-- Takes rows.
+SELECT 1
+
+-- name: take@other
+-- Differs: takes them twice.
+SELECT 2
+
+-- name: give@other
+-- Gives rows.
+SELECT '-- not a name'
+FROM somewhere
+"""
+
+
+def test_statements_are_chosen_by_dialect() -> None:
+    assert queries._parse(FILE, "sqlite") == {"take": "-- Takes rows.\nSELECT 1"}
+    other = queries._parse(FILE, "other")
+    assert list(other) == ["take", "give"]
+    assert other["take"].endswith("SELECT 2")
+    assert other["give"].endswith("FROM somewhere")
+
+
+def test_an_unknown_dialect_has_no_statements() -> None:
+    assert statements("cobol") == {}
+    assert migrations("cobol") == []
+
+
+def test_statements_are_read_once() -> None:
+    assert statements("sqlite") is statements("sqlite")
+
+
+@pytest.fixture
+def schema() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    for step in migrations("sqlite"):
+        connection.executescript(step)
+    yield connection
+    connection.close()
+
+
+WIDTHS = {
+    "execution_insert": len(INSERT_COLUMNS),
+    "payload_insert": 2,
+    "execution_patch_held": 4 + 1,
+    "execution_patch_alike": 4,
+    "execution_patch_seen": 2 + 1,
+    "log_append": 3,
+    "tag_upsert": 3,
+    "attempt_upsert": 1 + len(ATTEMPT_COLUMNS),
+    "idempotency_upsert": 5,
+}
+
+
+def filled(name: str, text: str) -> str:
+    """The statement with its lists, for one row."""
+    names = ATTEMPT_COLUMNS if name == "attempt_upsert" else ("state",)
+    heads = ", ".join(f"e.{column}" for column in COLUMNS)
+    return text.format(
+        rows=row_marks(WIDTHS.get(name, 1), 1),
+        columns=", ".join(INSERT_COLUMNS) if name == "execution_insert" else heads,
+        names=", ".join(names),
+        more="".join(f", {column}" for column in names),
+        values=", ".join(f"new.{column}" for column in names),
+        patch="state = new.state, ",
+        one="(?, ?)",
+        alike="state = (SELECT state FROM clock), ",
+    )
+
+
+@pytest.mark.parametrize("name", statements("sqlite"))
+def test_every_statement_fits_the_schema(schema: sqlite3.Connection, name: str) -> None:
+    sql = filled(name, statements("sqlite")[name])
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+    count = max(numbered, default=0) + len(re.findall(r"\?(?!\d)", sql))
+    schema.execute(f"EXPLAIN {sql}", [None] * count)
+
+
+def test_the_schema_has_a_column_for_every_field_of_a_head(schema: sqlite3.Connection) -> None:
+    columns = [row[1] for row in schema.execute("PRAGMA table_info(execution)")]
+    assert sorted(columns) == sorted([*Execution.__struct_fields__, "n"])
+
+
+def test_a_new_row_gets_the_defaults_of_the_record(schema: sqlite3.Connection) -> None:
+    """What an insert does not name must start as the core thinks it does."""
+    given = dict.fromkeys(INSERT_COLUMNS, "x") | {"state": "waiting", "reason": "none"}
+    marks = row_marks(len(given), 1)
+    schema.execute(f"INSERT INTO execution ({', '.join(given)}) VALUES {marks}", [*given.values()])
+    stored = schema.execute(f"SELECT {', '.join(COLUMNS)} FROM execution").fetchone()
+    for name, value in zip(COLUMNS, stored, strict=True):
+        if name not in INSERT_COLUMNS:
+            default = DEFAULTS[name]
+            assert value == default, name
+
+
+DEFAULTS = {
+    name: default
+    for name, default in zip(
+        reversed(Execution.__struct_fields__), reversed(Execution.__struct_defaults__), strict=False
+    )
+}
