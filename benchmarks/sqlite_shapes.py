@@ -61,20 +61,20 @@ SCHEMA = (
 PER_ROW = (
     """INSERT INTO execution (id, lane, kind, state, priority, created_ms)
         VALUES (?, ?, ?, 'waiting', 0, ?)""",
-    """UPDATE execution SET state = 'active', epoch = epoch + 1, token = ?2, due_ms = ?3
-        WHERE id = ?1 AND state = 'waiting'""",
-    """UPDATE execution SET state = 'completed', due_ms = NULL, ended_ms = ?3, result = ?4
-        WHERE id = ?1 AND token = ?2""",
+    """UPDATE execution SET state = 'active', epoch = epoch + 1, token = ?, due_ms = ?
+        WHERE id = ? AND state = 'waiting'""",
+    """UPDATE execution SET state = 'completed', due_ms = NULL, ended_ms = ?, result = ?
+        WHERE id = ? AND token = ?""",
     "INSERT INTO log (id, kind, at_ms) VALUES (?, ?, ?)",
 )
 MULTI_ROW = (
     """INSERT INTO execution (id, lane, kind, state, priority, created_ms)
         SELECT column1, column2, column3, 'waiting', 0, column4 FROM (VALUES {rows})""",
-    """WITH new (id, token, due_ms) AS (VALUES {rows})
+    """WITH new (token, due_ms, id) AS (VALUES {rows})
         UPDATE execution SET state = 'active', epoch = epoch + 1, token = new.token,
             due_ms = new.due_ms
         FROM new WHERE execution.id = new.id AND state = 'waiting'""",
-    """WITH new (id, token, ended_ms, result) AS (VALUES {rows})
+    """WITH new (ended_ms, result, id, token) AS (VALUES {rows})
         UPDATE execution SET state = 'completed', due_ms = NULL, ended_ms = new.ended_ms,
             result = new.result
         FROM new WHERE execution.id = new.id AND execution.token = new.token""",
@@ -84,24 +84,24 @@ JSON_EACH = (
     """INSERT INTO execution (id, lane, kind, state, priority, created_ms)
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
             json_extract(value, '$[2]'), 'waiting', 0, json_extract(value, '$[3]')
-        FROM json_each(?1)""",
-    """WITH new (id, token, due_ms) AS (
+        FROM json_each(?)""",
+    """WITH new (token, due_ms, id) AS (
             SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-                json_extract(value, '$[2]') FROM json_each(?1)
+                json_extract(value, '$[2]') FROM json_each(?)
         )
         UPDATE execution SET state = 'active', epoch = epoch + 1, token = new.token,
             due_ms = new.due_ms
         FROM new WHERE execution.id = new.id AND state = 'waiting'""",
-    """WITH new (id, token, ended_ms, result) AS (
+    """WITH new (ended_ms, result, id, token) AS (
             SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-                json_extract(value, '$[2]'), json_extract(value, '$[3]') FROM json_each(?1)
+                json_extract(value, '$[2]'), json_extract(value, '$[3]') FROM json_each(?)
         )
         UPDATE execution SET state = 'completed', due_ms = NULL, ended_ms = new.ended_ms,
             result = new.result
         FROM new WHERE execution.id = new.id AND execution.token = new.token""",
     """INSERT INTO log (id, kind, at_ms)
         SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-            json_extract(value, '$[2]') FROM json_each(?1)""",
+            json_extract(value, '$[2]') FROM json_each(?)""",
 )
 
 READ_ROWS = "SELECT id, kind, epoch, token FROM execution WHERE n > ? ORDER BY n LIMIT ?"
@@ -154,8 +154,8 @@ def cycle(connection: Connection, shape: Shape, first: int) -> None:
     ids = [f"{{fp:1}}:{number:032x}" for number in range(first, first + BATCH)]
     steps: list[tuple[str, list[Row]]] = [
         ("submitted", [(id, "default", "noop", NOW_MS) for id in ids]),
-        ("claimed", [(id, "token", NOW_MS) for id in ids]),
-        ("completed", [(id, "token", NOW_MS, "1") for id in ids]),
+        ("claimed", [("token", NOW_MS, id) for id in ids]),
+        ("completed", [(NOW_MS, "1", id, "token") for id in ids]),
     ]
     for verb, (kind, rows) in enumerate(steps):
         connection.execute("BEGIN IMMEDIATE")

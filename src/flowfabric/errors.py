@@ -96,11 +96,13 @@ class FlowFabricError(Exception):
 class Invalid(FlowFabricError):
     """The request cannot be right."""
 
-    code = "invalid_input"
+    code = "invalid"
 
 
 class InvalidInput(Invalid):
     """A value is out of range."""
+
+    code = "invalid_input"
 
 
 class PayloadTooLarge(Invalid):
@@ -216,7 +218,7 @@ class CursorExpired(Refused):
 class LeaseLost(FlowFabricError):
     """The lease is no longer yours; stop working."""
 
-    code = "stale_lease"
+    code = "lease_lost"
 
 
 class LeaseExpired(LeaseLost):
@@ -256,12 +258,18 @@ class ClockSkew(StoreUnavailable):
     code = "clock_skew"
     hint = "synchronise the clocks of the machines"
 
-    def __init__(self, store_now_ms: int, caller_now_ms: int) -> None:
-        super().__init__(
+    @classmethod
+    def between(cls, store_now_ms: int, caller_now_ms: int) -> ClockSkew:
+        return cls(
             f"the caller's clock is {caller_now_ms - store_now_ms} ms off the store's",
             details={"store_now_ms": store_now_ms, "caller_now_ms": caller_now_ms},
         )
-        self.store_now_ms = store_now_ms
+
+    @property
+    def store_now_ms(self) -> int | None:
+        """The store's time when it refused, if the error still knows it."""
+        told = self.details.get("store_now_ms")
+        return told if isinstance(told, int) else None
 
 
 class ExecutionEnded(FlowFabricError):
@@ -324,6 +332,8 @@ _T, _R, _I = Reaction.TERMINAL, Reaction.RETRYABLE, Reaction.INFORMATIONAL
 # One reaction per code; a code that is not here is unknown. Where the raw and the typed tables of
 # the original disagree, the reaction is the one that neither drops work nor repeats it blindly.
 REACTIONS: dict[str, Reaction] = {
+    "invalid": _T,
+    "lease_lost": _T,
     "stale_lease": _T,
     "lease_expired": _T,
     "lease_revoked": _T,
@@ -398,19 +408,44 @@ REACTIONS: dict[str, Reaction] = {
 }
 
 
-def _leaves(root: type[FlowFabricError]) -> dict[str, type[FlowFabricError]]:
-    """Every code that a class carries as its own, nearest to the root first."""
+# Codes of bad names and ids, and of trouble with a store, that have no class of their own.
+_BAD_INPUT = frozenset(
+    {
+        "fence_required",
+        "partial_fence_triple",
+        "missing_braces",
+        "malformed_body",
+        "unknown_family_prefix",
+        "invalid_index",
+        "missing_tag",
+        "invalid_partition_index",
+        "invalid_uuid",
+        "lane_empty",
+        "lane_too_long",
+        "lane_not_printable",
+    }
+)
+_STORE_TROUBLE = frozenset(
+    {"cluster", "busy_loading", "protocol", "auth", "script_not_loaded", "other"}
+)
+REACTIONS |= dict.fromkeys(_BAD_INPUT, _T)
+
+
+def _classes(root: type[FlowFabricError]) -> dict[str, type[FlowFabricError]]:
+    """Every code that a class carries as its own."""
     found = {root.code: root}
     for child in root.__subclasses__():
-        found |= {code: kind for code, kind in _leaves(child).items() if code not in found}
+        found |= _classes(child)
     return found
 
 
 def error_class(code: str) -> type[FlowFabricError] | None:
     """The class that a code belongs to; None for a code that nobody documented."""
-    own = _leaves(FlowFabricError).get(code)
-    if own is not None and code in REACTIONS:
-        return own
     if code not in REACTIONS:
         return None
-    return Invalid if code.startswith(("invalid_", "fence_", "partial_")) else Refused
+    own = _classes(FlowFabricError).get(code)
+    if own is not None:
+        return own
+    if code in _STORE_TROUBLE:
+        return StoreUnavailable
+    return InvalidInput if code in _BAD_INPUT or code.startswith("invalid_") else Refused

@@ -28,17 +28,17 @@ from flowfabric.core.policy import (
 from flowfabric.errors import Invalid, InvalidInput
 from flowfabric.worker.handler import Handler
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Span = str | int | float | timedelta
 
 RESERVED = frozenset({"idempotency_key", "tags", "delay", "deadline", "priority", "lane"})
 
 
-class Call(msgspec.Struct, Generic[R], frozen=True):
+class Call(msgspec.Struct, Generic[R_co], frozen=True):
     """A start that has not been made yet: what `App.start_many` takes."""
 
     request: Request
-    decode: Callable[[bytes], R]
+    decode: Callable[[bytes], R_co]
 
 
 class Connect(Protocol):
@@ -47,7 +47,7 @@ class Connect(Protocol):
     def __call__(self) -> Awaitable[Client]: ...
 
 
-class Task(Generic[R]):
+class Task(Generic[R_co]):
     """One task of an app."""
 
     def __init__(self, handler: Handler, connect: Connect, defaults: Request) -> None:
@@ -82,7 +82,7 @@ class Task(Generic[R]):
         priority: int | None = None,
         lane: str | None = None,
         **kwargs: object,
-    ) -> Handle[R]:
+    ) -> Handle[R_co]:
         """Submit it and return at once; the handle knows how to wait.
 
         With an `idempotency_key`, starting again answers the same execution. `delay` is a span
@@ -112,7 +112,7 @@ class Task(Generic[R]):
         priority: int | None = None,
         lane: str | None = None,
         **kwargs: object,
-    ) -> Call[R]:
+    ) -> Call[R_co]:
         """The same as `start`, checked but not submitted."""
         defaults = self._defaults
         request = Request(

@@ -43,7 +43,7 @@ class Gate:
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     """Ask until it is so; what it waits for happens by itself."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await check():
+        while not await check():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 

@@ -17,13 +17,13 @@ from flowfabric.errors import (
     ExecutionNotFound,
     FlowFabricError,
     IllegalTransition,
-    Invalid,
     InvalidInput,
     LeaseLost,
     NotFound,
     PayloadTooLarge,
     Reaction,
     Refused,
+    StaleLease,
     StoreUnavailable,
     TaskError,
     UnknownTask,
@@ -135,9 +135,14 @@ def test_an_unknown_code_gives_none(code: str) -> None:
         ("transport", StoreUnavailable),
         ("conflict", Conflict),
         ("corruption", Corrupt),
-        ("invalid_tag_key", Invalid),
-        ("fence_required", Invalid),
-        ("partial_fence_triple", Invalid),
+        ("invalid_tag_key", InvalidInput),
+        ("fence_required", InvalidInput),
+        ("partial_fence_triple", InvalidInput),
+        ("stale_lease", StaleLease),
+        ("lane_too_long", InvalidInput),
+        ("cluster", StoreUnavailable),
+        ("busy_loading", StoreUnavailable),
+        ("auth", StoreUnavailable),
         ("rate_limit_exceeded", Refused),
     ],
 )
@@ -226,8 +231,17 @@ def test_a_task_says_how_its_attempt_failed() -> None:
 
 
 def test_a_clock_that_is_off_says_by_how_much_and_what_time_it_is() -> None:
-    error = ClockSkew(store_now_ms=1_000, caller_now_ms=1_700)
+    error = ClockSkew.between(store_now_ms=1_000, caller_now_ms=1_700)
     assert error.store_now_ms == 1_000
     assert "700 ms" in str(error)
     assert error.details == {"store_now_ms": 1_000, "caller_now_ms": 1_700}
     assert error.retryable
+
+
+def test_every_documented_code_can_be_rebuilt_as_an_error() -> None:
+    for code in REACTIONS:
+        kind = error_class(code)
+        assert kind is not None
+        rebuilt = kind("what happened") if kind is TaskError else kind("what happened", code=code)
+        assert rebuilt.message == "what happened"
+    assert ClockSkew("off").store_now_ms is None

@@ -290,7 +290,9 @@ def test_a_failure_is_kept_with_its_reason_and_category() -> None:
 def test_a_long_reason_is_cut() -> None:
     said = fail(lease_of(running()), NOW, Failure("x" * 5_000))
     assert said.attempt is not None
-    assert len(said.attempt.detail) == len(str(said.patch["outcome_detail"])) == 480
+    assert said.attempt.detail == said.patch["outcome_detail"]
+    assert len(said.attempt.detail.encode()) == 480
+    assert said.attempt.detail.endswith("x…")
 
 
 # Giving back
@@ -340,3 +342,29 @@ def test_an_unstarted_grant_is_given_back_without_a_trace() -> None:
             for name in Execution.__struct_fields__
             if getattr(after, name) != getattr(before, name)
         }
+
+
+def test_a_log_line_stays_within_a_kilobyte_in_any_script() -> None:
+    said = fail(lease_of(running()), NOW, Failure("漢" * 5_000, "類" * 5_000))
+    assert len(msgspec.json.encode(said.log)) < 1024
+    assert said.attempt is not None
+    assert said.attempt.detail.startswith("漢漢")
+
+
+def test_a_renewal_never_shortens_the_lease_and_so_the_timer_is_never_late() -> None:
+    row = running()
+    renewed = applied(row, renew(lease_of(row), NOW + 1, 5_000))
+    assert renewed.lease_until_ms == row.lease_until_ms
+    assert renewed.due_ms is not None
+    assert renewed.lease_until_ms is not None
+    assert renewed.due_ms <= renewed.lease_until_ms
+
+
+def test_a_lease_that_has_started_cannot_be_started_again() -> None:
+    row = running()
+    assert not guard_holds(start(lease_of(row), NOW + 9).guard, row, NOW)
+
+
+def test_a_delay_that_is_over_is_not_seen_again_by_a_slower_clock() -> None:
+    row = submitted(NOW + 300, delay_until_ms=NOW + 200)
+    assert (row.state, row.not_before_ms) == (State.WAITING, None)

@@ -46,10 +46,10 @@ TABLE = """
 waiting              cancelled expired ~none   !busy   waiting   same  pause  quota  !no
 delayed              cancelled expired ~none   !busy   !no       same  pause  same   !no
 blocked_dependencies cancelled expired ~none   !busy   !no       same  pause  same   !no
-blocked_budget       cancelled expired ~none   !busy   !no       same  pause  quota  waiting
+blocked_budget       cancelled expired ~none   !busy   !no       same  pause  !no    waiting
 blocked_quota        cancelled expired ~none   !busy   !no       same  pause  same   waiting
-blocked_route        cancelled expired ~none   !busy   !no       same  pause  quota  waiting
-blocked_lane         cancelled expired ~none   !busy   !no       same  pause  ?      waiting
+blocked_route        cancelled expired ~none   !busy   !no       same  pause  !no    waiting
+blocked_lane         cancelled expired ~none   !busy   !no       same  pause  !no    waiting
 blocked_operator     cancelled expired ~none   !busy   !no       same  same   same   waiting
 active               cancelled expired revoked !busy   !no       same  !no    !no    !no
 granted              cancelled expired waiting !busy   !no       same  !no    !no    !no
@@ -119,11 +119,7 @@ def test_every_verb_answers_in_every_state_as_the_table_says(
 ) -> None:
     row = row_of(name)
     given = answer_of(row, verb)
-    if answer == "?":
-        # Both gates are shut; which of them shows is not promised.
-        assert given in ("blocked_lane", "blocked_quota")
-    else:
-        assert given == SHORT.get(answer, row.state if answer == "same" else answer)
+    assert given == SHORT.get(answer, row.state if answer == "same" else answer)
 
 
 def test_the_table_speaks_of_every_state_once() -> None:

@@ -135,7 +135,7 @@ def test_what_is_neither_running_nor_over_is_where_its_facts_put_it() -> None:
         row, now = move.after
         if row.state in RUNNABLE | CLAIMABLE and "state" in move.patch:
             settled = settle(facts_of(row), now)
-            assert (row.state, row.reason, row.due_ms) == settled
+            assert (row.state, row.reason, row.due_ms, row.not_before_ms) == settled
 
 
 def test_the_facts_of_a_row_are_its_columns() -> None:
@@ -157,11 +157,12 @@ def test_the_facts_of_a_row_are_its_columns() -> None:
 
 
 def test_a_settled_patch_names_state_reason_and_timer_and_what_is_added() -> None:
-    settled = Settled(State.WAITING, Reason.WAITING_FOR_WORKER, None)
+    settled = Settled(State.WAITING, Reason.WAITING_FOR_WORKER, None, None)
     assert settled.patch(epoch=3) == {
         "state": State.WAITING,
         "reason": Reason.WAITING_FOR_WORKER,
         "due_ms": None,
+        "not_before_ms": None,
         "epoch": 3,
     }
 

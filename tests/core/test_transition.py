@@ -167,7 +167,16 @@ def test_who_may_write_is_read_from_the_table_of_columns() -> None:
 
 def test_what_was_asked_for_is_written_once() -> None:
     once = {name for name, column in COLUMNS.items() if not column.writers}
-    assert once == {"id", "namespace", "lane", "kind", "creator", "created_ms", "policy"}
+    assert once == {
+        "id",
+        "namespace",
+        "lane",
+        "kind",
+        "creator",
+        "created_ms",
+        "policy",
+        "rev",
+    }
 
 
 # Claims and guards
@@ -266,5 +275,23 @@ def test_a_text_that_is_too_long_is_cut_and_shows_it() -> None:
     assert clip("short") == "short"
     assert clip("x" * 480) == "x" * 480
     cut = clip("x" * 481)
-    assert len(cut) == 480
+    assert len(cut.encode()) == 480
     assert cut.endswith("x…")
+
+
+def test_a_reason_or_an_attempt_state_comes_with_a_state() -> None:
+    seen = Seen(1, State.WAITING)
+    with pytest.raises(IllegalTransition):
+        Transition(ID, seen, Writer.ENGINE, {"reason": Reason.PAUSED_BY_OPERATOR})
+    with pytest.raises(IllegalTransition):
+        Transition(ID, seen, Writer.ENGINE, {"attempt_state": AttemptState.INTERRUPTED})
+
+
+@pytest.mark.case("PA-015")
+def test_epochs_and_attempts_rise_by_one_as_numbers() -> None:
+    first = taken(changed(submitted(), epoch=9))
+    assert first.epoch == 10
+    assert first.attempt == 0
+    second = taken(changed(first, state=State.WAITING, next_attempt=first.attempt + 1))
+    assert (second.epoch, second.attempt) == (11, 1)
+    assert second.epoch > first.epoch > 9

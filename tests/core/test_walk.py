@@ -29,8 +29,8 @@ def test_every_decision_writes_only_what_its_writer_may() -> None:
         seen[move.writer] |= move.patch.keys()
     for writer, columns in seen.items():
         assert columns <= WRITABLE[writer]
-    # The store raises the revision; flows and rows that cannot be handled write the rest.
-    unwritten = {"rev", "deps_open", "failures", "parked"}
+    # Flows and rows that cannot be handled write the rest.
+    unwritten = {"deps_open", "failures", "parked"}
     writable = {name for name, column in COLUMNS.items() if column.writers}
     assert writable - set().union(*seen.values()) == unwritten
 

@@ -35,10 +35,10 @@ async def test_a_failure_is_tried_again_after_a_pause(desk: Desk) -> None:
     assert await desk.claim() == []
 
 
-@pytest.mark.case("RT-002", "RT-009")
+@pytest.mark.case("RT-002", "RT-009", "PA-015")
 async def test_after_the_pause_it_runs_as_a_new_attempt(desk: Desk) -> None:
     lease = await desk.running(order(policy=policy(retries=3, pause_ms=10)))
-    assert lease.head.attempt == 0
+    assert (lease.head.attempt, lease.epoch) == (0, 1)
     finished = await desk.engine.fail(lease, Failure("transient"))
     assert finished.next_attempt == 1
     desk.clock.advance(10)

@@ -5,6 +5,7 @@ The statements are those that the store really runs, caught on their way to SQLi
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -24,8 +25,6 @@ from flowfabric.testing.conformance.steps import put, take
 
 TABLES = ("execution", "payload", "attempt", "tag", "idempotency", "lane", "log", "meta")
 ALIASES = {"e": "execution", "x": "execution", "l": "log", "p": "payload", "a": "attempt"}
-ID = "SEARCH e USING INDEX sqlite_autoindex_execution_1 (id=?)"
-ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
 
 
 class Desk:
@@ -56,7 +55,12 @@ class Desk:
             plans = [raw.execute(f"EXPLAIN QUERY PLAN {each}").fetchall() for each in ran]
         raw.close()
         assert plans
-        return [[str(step[3]) for step in plan] for plan in plans]
+        return [[told(step[3]) for step in plan] for plan in plans]
+
+
+def told(step: str) -> str:
+    """A step in the words of newer versions: older ones name a table and its alias."""
+    return re.sub(r"TABLE (\w+ AS )?(?=\w)", "", step) if " TABLE " in step[:12] else step
 
 
 @pytest.fixture
@@ -100,6 +104,10 @@ def claim(desk: Desk) -> Awaitable[object]:
 
 def claim_one(desk: Desk) -> Awaitable[object]:
     return desk.store.claim(ask(desk.clock.now_ms(), only=execution_id(30), token="t"))
+
+
+def claim_again(desk: Desk) -> Awaitable[object]:
+    return desk.store.claim(ask(desk.clock.now_ms(), limit=20, repeated=True))
 
 
 def grant(desk: Desk) -> Awaitable[object]:
@@ -174,6 +182,7 @@ CALLS: list[Call] = [
     insert,
     claim,
     claim_one,
+    claim_again,
     grant,
     complete_many,
     finish_in_many_ways,
@@ -202,39 +211,42 @@ async def test_what_is_wanted_in_order_is_not_sorted(desk: Desk, call: Call) -> 
         assert not any("TEMP B-TREE" in step for step in plan), plan
 
 
-STEPS: list[tuple[Call, str]] = [
-    (claim, "SEARCH execution USING COVERING INDEX execution_ready (namespace=? AND lane=?)"),
-    (claim, f"SEARCH execution {ROW}"),
-    (claim, f"SEARCH p {ROW}"),
-    (claim_one, "SEARCH execution USING INDEX sqlite_autoindex_execution_1 (id=?)"),
-    (complete_many, ID),
-    (finish_in_many_ways, ID),
-    (commit, ID),
-    (load, ID),
-    (load, f"SEARCH p {ROW}"),
-    (load, "SEARCH a USING PRIMARY KEY (n=?)"),
-    (load, "SEARCH t USING PRIMARY KEY (n=?)"),
-    (endings, "SEARCH a USING PRIMARY KEY (n=? AND attempt=?)"),
-    (due, "SEARCH execution USING INDEX execution_due (due_ms<?)"),
-    (due, "SEARCH execution USING COVERING INDEX execution_due (due_ms>?)"),
-    (find, "SEARCH x USING INDEX sqlite_autoindex_execution_1 (id>? AND id<?)"),
-    (tail, "SEARCH l USING INTEGER PRIMARY KEY (rowid>?)"),
-    (tail_newest, "SEARCH l USING INTEGER PRIMARY KEY (rowid>?)"),
-    (tail_one, "SEARCH l USING INDEX log_execution (n=? AND seq>?)"),
-    (insert, "SEARCH idempotency USING PRIMARY KEY (namespace=? AND key=?)"),
+BY_ID = "USING INDEX sqlite_autoindex_execution_1 (id=?)"
+BY_ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
+STEPS: list[tuple[Call, str, str]] = [
+    (claim, "execution", "USING INDEX execution_ready (namespace=? AND lane=?)"),
+    (claim, "execution", BY_ROW),
+    (claim, "p", BY_ROW),
+    (claim_one, "execution", BY_ID),
+    (claim_again, "execution", "INDEX execution_due (due_ms>?)"),
+    (complete_many, "e", BY_ID),
+    (finish_in_many_ways, "e", BY_ID),
+    (commit, "e", BY_ID),
+    (load, "e", BY_ID),
+    (load, "p", BY_ROW),
+    (load, "a", "USING PRIMARY KEY (n=?)"),
+    (load, "t", "USING PRIMARY KEY (n=?)"),
+    (endings, "a", "USING PRIMARY KEY (n=? AND attempt=?)"),
+    (due, "execution", "USING INDEX execution_due (due_ms<?)"),
+    (due, "execution", "USING COVERING INDEX execution_due (due_ms>?)"),
+    (find, "x", "USING INDEX sqlite_autoindex_execution_1 (id>? AND id<?)"),
+    (tail, "l", "USING INTEGER PRIMARY KEY (rowid>?)"),
+    (tail_newest, "l", "USING INTEGER PRIMARY KEY (rowid>?)"),
+    (tail_one, "l", "USING INDEX log_execution (n=? AND seq>?)"),
+    (insert, "idempotency", "USING PRIMARY KEY (namespace=? AND key=?)"),
 ]
 
 
-@pytest.mark.parametrize(("call", "step"), STEPS)
-async def test_rows_are_found_by_their_index(desk: Desk, call: Call, step: str) -> None:
-    plans = await desk.plans(call(desk))
-    assert any(step in plan for plan in plans), plans
+@pytest.mark.parametrize(("call", "table", "way"), STEPS)
+async def test_rows_are_found_by_their_index(desk: Desk, call: Call, table: str, way: str) -> None:
+    steps = [step for plan in await desk.plans(call(desk)) for step in plan]
+    assert any(step.startswith(f"SEARCH {table} ") and way in step for step in steps), steps
 
 
 async def test_a_plan_that_walks_a_table_is_noticed(desk: Desk) -> None:
     """The check above finds what it is there for."""
     with sqlite3.connect(desk.store.path) as raw:
         bad = "EXPLAIN QUERY PLAN SELECT * FROM execution AS e WHERE e.worker = 'w'"
-        plan = [str(step[3]) for step in raw.execute(bad).fetchall()]
+        plan = [told(step[3]) for step in raw.execute(bad).fetchall()]
     raw.close()
     assert scanned(plan) == {"execution"}

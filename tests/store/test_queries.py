@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from flowfabric.core.model import Execution
@@ -101,19 +103,11 @@ def test_the_schema_has_a_column_for_every_field_of_a_head(schema: sqlite3.Conne
 
 def test_a_new_row_gets_the_defaults_of_the_record(schema: sqlite3.Connection) -> None:
     """What an insert does not name must start as the core thinks it does."""
-    given = dict.fromkeys(INSERT_COLUMNS, "x") | {"state": "waiting", "reason": "none"}
-    marks = row_marks(len(given), 1)
-    schema.execute(f"INSERT INTO execution ({', '.join(given)}) VALUES {marks}", [*given.values()])
-    stored = schema.execute(f"SELECT {', '.join(COLUMNS)} FROM execution").fetchone()
-    for name, value in zip(COLUMNS, stored, strict=True):
-        if name not in INSERT_COLUMNS:
-            default = DEFAULTS[name]
-            assert value == default, name
-
-
-DEFAULTS = {
-    name: default
-    for name, default in zip(
-        reversed(Execution.__struct_fields__), reversed(Execution.__struct_defaults__), strict=False
-    )
-}
+    insert = filled("execution_insert", statements("sqlite")["execution_insert"])
+    schema.execute(insert, ["x"] * len(INSERT_COLUMNS))
+    load = filled("execution_load", statements("sqlite")["execution_load"])
+    stored = json.loads(schema.execute(load, ['["x"]']).fetchone()[0])[0]
+    fields = {field.name: field for field in msgspec.structs.fields(Execution)}
+    later = dict(zip(COLUMNS, stored, strict=True))
+    for name in set(COLUMNS) - set(INSERT_COLUMNS):
+        assert later[name] == fields[name].default, name

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from flowfabric.core.model import NO_ATTEMPT, Attempt, Execution, Value
 from flowfabric.core.states import (
     AttemptKind,
@@ -76,6 +78,9 @@ def _open_attempt(row: Execution, ending: Ending, now_ms: int) -> Attempt | None
     interrupted = row.next_kind is AttemptKind.RESUME and not running
     if not running and not interrupted:
         return None
+    if interrupted:
+        # Nobody works on it now: who did last is in its record already.
+        row = msgspec.structs.replace(row, worker="", epoch=0)
     return attempt_of(
         row, _LIFECYCLE[ending.outcome], now_ms, detail=ending.detail, category=ending.category
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.core.duration import format_ms
 from flowfabric.core.model import Execution
-from flowfabric.core.states import TERMINAL, LaneState, PublicState, Reason, State, vector
+from flowfabric.core.states import BLOCKED, LaneState, PublicState, Reason, State, vector
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class _Why(NamedTuple):
 
 def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> Explanation:
     """What the execution does, or what keeps it from being done."""
-    is_parked = bool(row.parked) and row.state not in TERMINAL
+    is_parked = bool(row.parked) and row.state in (BLOCKED | {State.DELAYED, State.SUSPENDED})
     why = _parked(row) if is_parked else _why(row, now_ms, lane)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
@@ -51,7 +51,7 @@ def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> 
 def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
     match row.state:
         case State.WAITING | State.ORPHANED | State.REVOKED:
-            return _claimable(row, now_ms, lane)
+            return _claimable(row, lane)
         case State.DELAYED:
             return _delayed(row, now_ms)
         case State.ACTIVE:
@@ -75,14 +75,13 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
             assert_never(row.state)
 
 
-def _claimable(row: Execution, now_ms: int, lane: LaneState) -> _Why:
+def _claimable(row: Execution, lane: LaneState) -> _Why:
     if lane in (LaneState.PAUSED, LaneState.DISABLED):
         return _Why(f"lane '{row.lane}' is {lane}; resume the lane to go on", "lane")
-    since = format_ms(max(now_ms - row.updated_ms, 0))
     told = {
-        State.ORPHANED: f"its worker went silent {since} ago; any worker of",
-        State.REVOKED: f"its lease was revoked {since} ago; any worker of",
-    }.get(row.state, f"ready since {since}; waiting for a free worker of")
+        State.ORPHANED: "its worker went silent; any other worker of",
+        State.REVOKED: f"its lease was revoked ({row.outcome_detail or 'operator'}); any worker of",
+    }.get(row.state, "ready; the next free worker of")
     return _Why(f"{told} lane '{row.lane}' can take task '{row.kind}'", "worker")
 
 

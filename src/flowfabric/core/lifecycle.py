@@ -28,6 +28,8 @@ from flowfabric.core.states import (
 from flowfabric.core.transition import Held, LogLine, Transition, begin, clip
 from flowfabric.errors import InvalidInput
 
+CATEGORY_LIMIT = 64
+
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """Why an attempt failed. A fatal one is never retried."""
@@ -107,7 +109,7 @@ def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -
         policy=order.policy,
         priority=names.priority(order.priority),
         attempt_left_ms=left_ms,
-        not_before_ms=facts.not_before_ms,
+        not_before_ms=settled.not_before_ms,
         deadline_ms=facts.deadline_ms,
         state=settled.state,
         reason=settled.reason,
@@ -140,12 +142,17 @@ def start(lease: Lease, now_ms: int) -> Transition:
         "updated_ms": now_ms,
     }
     line = LogLine("started", {"worker": head.worker, "kind": head.next_kind})
-    return Transition(lease.id, held(lease), Writer.WORKER, patch, line)
+    return Transition(
+        lease.id, Held(lease.epoch, lease.token, started=False), Writer.WORKER, patch, line
+    )
 
 
 def renew(lease: Lease, now_ms: int, ttl_ms: int) -> Transition:
-    """Move the end of the lease. The timer stays early on purpose: it re-arms itself."""
-    patch: dict[str, Value] = {"lease_until_ms": now_ms + ttl_ms, "renewed_ms": now_ms}
+    """Move the end of the lease, never back: the timer stays where it is and must not be late."""
+    patch: dict[str, Value] = {
+        "lease_until_ms": max(now_ms + ttl_ms, lease.until_ms),
+        "renewed_ms": now_ms,
+    }
     return Transition(lease.id, held(lease), Writer.WORKER, patch)
 
 
@@ -177,26 +184,26 @@ def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
 def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
     """Try again after a pause while the policy allows it, else end as failed."""
     pause = None if failure.fatal else _pause_ms(lease.head, failure.category)
-    detail = clip(failure.reason)
+    detail, category = clip(failure.reason), clip(failure.category, CATEGORY_LIMIT)
     attempt = attempt_of(
         lease.head,
         AttemptLifecycle.ENDED_FAILURE,
         now_ms,
         detail=detail,
-        category=failure.category,
+        category=category,
     )
     if pause is None:
-        ending = Ending(Outcome.FAILED, detail, failure.category)
+        ending = Ending(Outcome.FAILED, detail, category)
         patch = ended(ending, now_ms, AttemptState.TERMINAL)
-        line = LogLine("failed", {"reason": detail, "category": failure.category})
+        line = LogLine("failed", {"reason": detail, "category": category})
     else:
         patch = retried(lease.head, now_ms, pause) | {
             "outcome_detail": detail,
-            "outcome_category": failure.category,
+            "outcome_category": category,
         }
         line = LogLine(
             "retry_scheduled",
-            {"reason": detail, "category": failure.category, "pause_ms": pause},
+            {"reason": detail, "category": category, "pause_ms": pause},
         )
     return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt)
 
@@ -221,7 +228,6 @@ def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
         next_attempt=head.attempt + 1,
         next_kind=AttemptKind.RETRY,
         attempt_left_ms=parse_policy(head.policy).timeout_policy.attempt_timeout_ms,
-        not_before_ms=not_before,
         retry_count=head.retry_count + 1,
         **unowned(now_ms),
     )
@@ -239,7 +245,6 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
         next_attempt=head.attempt,
         next_kind=AttemptKind.RESUME,
         attempt_left_ms=left,
-        not_before_ms=until_ms,
         **unowned(now_ms),
     )
     line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})

@@ -127,10 +127,12 @@ def _by(*writers: Writer) -> Column:
 
 _C, _W, _E, _T = Writer.CLAIM, Writer.WORKER, Writer.ENGINE, Writer.TIMEKEEPER
 
-# Columns without a writer are written once, by the insert.
+# Columns without a writer are written once, by the insert; `rev` is the store's own.
 COLUMNS: dict[str, Column] = {
-    **dict.fromkeys(("id", "namespace", "lane", "kind", "creator", "created_ms", "policy"), _by()),
-    **dict.fromkeys(("rev", "state", "reason", "attempt_state", "updated_ms"), _by(_C, _W, _E, _T)),
+    **dict.fromkeys(
+        ("id", "namespace", "lane", "kind", "creator", "created_ms", "policy", "rev"), _by()
+    ),
+    **dict.fromkeys(("state", "reason", "attempt_state", "updated_ms"), _by(_C, _W, _E, _T)),
     "priority": _by(_E),
     "epoch": _by(_C, _E, _T),
     "lease_token": _by(_C),
@@ -172,7 +174,10 @@ WRITABLE: dict[Writer, frozenset[str]] = {
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One attempt. Stored when its lease ends; while it runs the head says the same."""
+    """One attempt. Stored when its lease ends; while it runs the head says the same.
+
+    Written again, it keeps its kind and start, and, when `worker` is empty, who worked on it.
+    """
 
     execution: ExecutionId
     attempt: int

@@ -138,7 +138,6 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
         replay_count=row.replay_count + 1,
         retry_count=0,
         reclaim_count=0,
-        not_before_ms=None,
         paused=False,
         admission=Admission.NONE,
         recheck_ms=None,
@@ -184,6 +183,9 @@ def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> T
     if reason is Reason.PAUSED_BY_OPERATOR:
         facts = msgspec.structs.replace(facts_of(row), paused=True)
     elif reason in _GATES:
+        if row.admission not in (Admission.NONE, _GATES[reason]):
+            # One gate at a time: opening the second would forget the first.
+            raise not_eligible(row)
         recheck = None if reason is Reason.PAUSED_BY_POLICY else now_ms + RECHECK_MS
         facts = msgspec.structs.replace(facts_of(row), admission=_GATES[reason], recheck_ms=recheck)
     else:

@@ -19,6 +19,7 @@ DAY_MS = 86_400_000
 _HUNDRED_YEARS_MS = 100 * 366 * DAY_MS
 
 Duration = Annotated[int, msgspec.Meta(ge=0, le=_HUNDRED_YEARS_MS)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=_HUNDRED_YEARS_MS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Factor = Annotated[float, msgspec.Meta(ge=1.0, le=1000.0)]
 
@@ -48,8 +49,10 @@ class Exponential(
     jitter: bool = False
 
     def pause_ms(self, retries_done: int, chance: float) -> int:
-        # Past this exponent every multiplier is over any limit; floats would overflow.
-        grown = self.initial_delay_ms * self.multiplier ** min(retries_done, 100)
+        try:
+            grown = self.initial_delay_ms * self.multiplier**retries_done
+        except OverflowError:
+            grown = float(self.max_delay_ms if self.initial_delay_ms else 0)
         pause = min(grown, self.max_delay_ms)
         return int(pause * (0.5 + chance / 2)) if self.jitter else int(pause)
 
@@ -69,9 +72,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TimeoutPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits in time, and how often a lost lease is taken up again."""
 
-    attempt_timeout_ms: Duration | None = None
+    attempt_timeout_ms: Limit | None = None
     on_attempt_timeout: OnAttemptTimeout = OnAttemptTimeout.EXPIRE
-    execution_deadline_ms: Duration | None = None
+    execution_deadline_ms: Limit | None = None
     max_reclaim_count: Count = 100
 
 
@@ -99,7 +102,7 @@ def parse_policy(text: str) -> Policy:
         return DEFAULT
     try:
         return msgspec.json.decode(text, type=Policy)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidInput(
             str(error),
             field="policy",

@@ -50,6 +50,10 @@ _ADMISSION: dict[Admission, tuple[State, Reason]] = {
     Admission.LANE: (State.BLOCKED_LANE, Reason.PAUSED_BY_POLICY),
 }
 
+GATE_REASON: dict[Admission, Reason] = {
+    admission: reason for admission, (_, reason) in _ADMISSION.items()
+}
+
 _LOST: dict[Loss, State] = {
     Loss.NONE: State.WAITING,
     Loss.EXPIRED: State.ORPHANED,
@@ -63,14 +67,25 @@ class Settled(NamedTuple):
     state: State
     reason: Reason
     due_ms: int | None
+    not_before_ms: int | None
 
     def patch(self, **more: Value) -> dict[str, Value]:
-        return {"state": self.state, "reason": self.reason, "due_ms": self.due_ms, **more}
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "due_ms": self.due_ms,
+            "not_before_ms": self.not_before_ms,
+            **more,
+        }
 
 
 def settle(facts: Facts, now_ms: int) -> Settled:
+    """A delay that is over is forgotten: a clock a little behind must not see it again."""
+    not_before = facts.not_before_ms
+    if not_before is not None and not_before <= now_ms:
+        not_before = None
     state, reason = _situation(facts, now_ms)
-    return Settled(state, reason, _next_due(state, facts))
+    return Settled(state, reason, _next_due(state, facts), not_before)
 
 
 def _situation(facts: Facts, now_ms: int) -> tuple[State, Reason]:

@@ -24,7 +24,7 @@ from flowfabric.core.leases import give_back, lose
 from flowfabric.core.lifecycle import retried
 from flowfabric.core.model import Admission, Attempt, Execution, Loss, Malformed, Value, Writer
 from flowfabric.core.policy import OnAttemptTimeout, chance, parse_policy, retry_pause_ms
-from flowfabric.core.settle import facts_of, settle
+from flowfabric.core.settle import GATE_REASON, facts_of, settle
 from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptLifecycle, Outcome, Reason, State
 from flowfabric.core.transition import LogLine, Seen, Transition, clip
 
@@ -96,7 +96,7 @@ def on_due(row: Execution, now_ms: int) -> Due:
             return Due(duty, _transition(row, patch, line, attempt))
         case Duty.DELAYED_PROMOTER:
             facts = msgspec.structs.replace(facts_of(row), not_before_ms=None)
-            patch = settle(facts, now_ms).patch(not_before_ms=None, updated_ms=now_ms)
+            patch = settle(facts, now_ms).patch(updated_ms=now_ms)
             return Due(duty, _transition(row, patch, LogLine("promoted")))
         case Duty.UNBLOCK:
             facts = msgspec.structs.replace(
@@ -105,7 +105,12 @@ def on_due(row: Execution, now_ms: int) -> Due:
             patch = settle(facts, now_ms).patch(
                 admission=Admission.NONE, recheck_ms=None, updated_ms=now_ms
             )
-            return Due(duty, _transition(row, patch, LogLine("unblocked", {"reason": row.reason})))
+            return Due(
+                duty,
+                _transition(
+                    row, patch, LogLine("unblocked", {"reason": GATE_REASON[row.admission]})
+                ),
+            )
 
 
 def _attempt_timeout(row: Execution, now_ms: int) -> Transition:

@@ -93,6 +93,8 @@ def _require_legal(
     if extra:
         raise IllegalTransition(f"{writer} may not write {', '.join(extra)}")
     if after[0] is None:
+        if after != (None, None, None):
+            raise IllegalTransition("a reason or an attempt state comes with a state")
         return
     state, reason, attempt_state = State(str(after[0])), after[1], after[2]
     if state is not before and state not in ALLOWED[before]:
@@ -133,7 +135,6 @@ class Rejected(NamedTuple):
 
     id: ExecutionId
     current: Execution | None
-    has_result: bool = False
 
 
 def refuse_doubles(names: Sequence[str]) -> None:
@@ -143,9 +144,14 @@ def refuse_doubles(names: Sequence[str]) -> None:
         raise IllegalTransition(f"two changes of {double} in one call")
 
 
-def clip(text: str) -> str:
-    """Keep a log line within its limit of one kilobyte."""
-    return text if len(text) <= DETAIL_LIMIT else text[: DETAIL_LIMIT - 1] + "…"
+def clip(text: str, limit_bytes: int = DETAIL_LIMIT) -> str:
+    """Keep what people say within the limit of a log line, whatever their script."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    data = text.encode(errors="replace")
+    if len(data) <= limit_bytes:
+        return text
+    return data[: limit_bytes - 3].decode(errors="ignore") + "…"
 
 
 def claimed(row: Execution, ask: Claim) -> dict[str, Value]:

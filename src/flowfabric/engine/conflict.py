@@ -28,7 +28,8 @@ async def persistently(clock: FollowingClock, call: Callable[[int], Awaitable[T]
         try:
             return await call(attempt)
         except ClockSkew as skew:
-            clock.follow(skew.store_now_ms)
+            if skew.store_now_ms is not None:
+                clock.follow(skew.store_now_ms)
         except StoreUnavailable:
             await asyncio.sleep(pause)
     return await call(len(PAUSES_SECONDS))

@@ -32,7 +32,7 @@ def refuse_skew(clock: Clock, now_ms: int) -> None:
     """A decision made with a wrong clock is wrong about other people's work: refuse it whole."""
     store_now_ms = clock.now_ms()
     if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
-        raise ClockSkew(store_now_ms, now_ms)
+        raise ClockSkew.between(store_now_ms, now_ms)
 
 
 def unreadable(id: str, problem: str) -> Corrupt:

@@ -201,8 +201,13 @@ class MemoryStore:
     def _keep_attempt(self, attempt: Attempt) -> None:
         mine = self._attempts.setdefault(attempt.execution, {})
         first = mine.get(attempt.attempt, attempt)
+        last = attempt if attempt.worker else first
         mine[attempt.attempt] = msgspec.structs.replace(
-            attempt, kind=first.kind, started_ms=first.started_ms
+            attempt,
+            kind=first.kind,
+            started_ms=first.started_ms,
+            worker=last.worker,
+            epoch=last.epoch,
         )
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:

@@ -13,10 +13,11 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.lifecycle import Order
+from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Execution, Lease
+from flowfabric.core.operator import Source
 from flowfabric.core.policy import parse_policy
-from flowfabric.core.states import CLAIMABLE, Reason, State
+from flowfabric.core.states import CLAIMABLE, RUNNABLE, Reason, State
 from flowfabric.core.transition import Applied, Changeset, Transition
 from flowfabric.engine.engine import Engine, Submitted
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
@@ -193,7 +194,9 @@ class Driver:
         if isinstance(told, FlowFabricError):
             require(only is not None and before.row(only) is None, f"no claim: {told!r}")
             return told
-        mine = [row for row in before.rows if row.state is State.ACTIVE and row.lease_token == token]
+        mine = [
+            row for row in before.rows if row.state is State.ACTIVE and row.lease_token == token
+        ]
         fitting = [row for row in before.rows if row.state in CLAIMABLE and row.lane in serving]
         fitting = [row for row in fitting if row.namespace == engine.namespace]
         fitting = [row for row in fitting if only in (None, row.id)]
@@ -282,6 +285,45 @@ class Driver:
 
     def _rev(self, id: ExecutionId) -> int:
         return self.picture.loaded[id].head.rev
+
+    async def complete(self, lease: Lease, result: bytes) -> object:
+        is_new = self.is_live(lease) and lease.started
+        told = await self.hold(
+            lease, lambda held: self.engine.complete(held, result), fits=lease.started
+        )
+        end = self.picture.ends[lease.id]
+        if not isinstance(told, FlowFabricError):
+            require(end.state is State.COMPLETED, f"completed and {end.state}")
+            require(not is_new or end.result == result, f"{result!r} became {end.result!r}")
+        return told
+
+    async def fail(self, lease: Lease, failure: Failure) -> object:
+        """What its policy still allows is tried again, and nothing else is."""
+        row, is_new = self.picture.row(lease.id), self.is_live(lease) and lease.started
+        told = await self.hold(
+            lease, lambda held: self.engine.fail(held, failure), fits=lease.started
+        )
+        if is_new and row is not None:
+            retry = parse_policy(row.policy).retry_policy
+            is_last = failure.fatal or retry is None or row.retry_count >= retry.max_retries
+            named = retry.retryable_categories if retry else ()
+            is_last = is_last or (bool(named) and failure.category not in named)
+            state = self.picture.loaded[lease.id].head.state
+            require((state is State.FAILED) == is_last, f"{failure} and {state}")
+        return told
+
+    async def cancel_own(self, lease: Lease) -> object:
+        """By the holder; without a live lease only what nobody holds can be cancelled."""
+        row, is_live = self.picture.row(lease.id), self.is_live(lease)
+        told = await self.do(
+            lambda: self.engine.cancel(lease.id, "mine", source=Source.LEASE_HOLDER, lease=lease)
+        )
+        after = self.picture.loaded[lease.id].head
+        is_free = row is not None and row.state in RUNNABLE
+        may = is_live or is_free
+        require((after != row) == may, f"{lease} cancelled {row}")
+        require(not may or after.state is State.CANCELLED, f"cancelled and {after.state}")
+        return told
 
     async def hold_many(
         self, call: Callable[[], Awaitable[T]], *, fitting: Sequence[Lease]

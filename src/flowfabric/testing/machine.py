@@ -1,10 +1,6 @@
 """The machine: random histories of an engine, with every invariant judged after every step.
 
-    class OnMyStore(EngineMachine):
-        def open_stores(self, clock):
-            return [MyStore(clock=clock)]
-
-    run_state_machine_as_test(OnMyStore)
+    tally = play(lambda clock: [MyStore(clock=clock)], settings(max_examples=100))
 
 With several stores, all of them live through the same history and must give the same answers.
 Time is aimed: it lands on the moments at which something happens, just before, and just after.
@@ -15,30 +11,369 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from flowfabric.core import operator
-from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Lease
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lifecycle import Failure, Order
+from flowfabric.core.model import Execution, Lease
 from flowfabric.core.operator import ExpireReason, Source
-from flowfabric.core.states import LaneState, Reason, State
+from flowfabric.core.states import LaneState, Reason
 from flowfabric.core.timers import on_due
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.protocol import Store
-from flowfabric.testing import histories as draw
+from flowfabric.testing import strategies as some
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.driver import Ask, Broken, Driver, Pick, require
+from flowfabric.testing.driver import Ask, Driver, Pick, require
 from flowfabric.testing.ending import finish_everything
-from flowfabric.testing.histories import Wish
+from flowfabric.testing.strategies import Wish
 
-T = TypeVar("T")
+Rule = TypeVar("Rule", bound=Callable[..., None])
 
-_HAS_LEASES = precondition(lambda self: self.lead.leases)
-_HAS_ROWS = precondition(lambda self: self.lead.picture.loaded)
-_HAS_SEEN = precondition(lambda self: self.lead.observed)
+OpenStores = Callable[[VirtualClock], Sequence[Store]]
+
+ROWS_MAX = 8
+
+# Decisions that somebody may have made from an old look at a row.
+LATE: dict[str, Callable[[Execution, int], object]] = {
+    "cancel": lambda row, now_ms: operator.cancel(row, now_ms, "late", source=Source.OPERATOR),
+    "expire": lambda row, now_ms: operator.expire(row, now_ms, ExpireReason.EXECUTION_DEADLINE),
+    "revoke": lambda row, now_ms: operator.revoke(row, now_ms, "late"),
+    "replay": operator.replay,
+    "block": lambda row, now_ms: operator.block(row, now_ms, Reason.PAUSED_BY_OPERATOR),
+    "unblock": operator.unblock,
+    "timer": lambda row, now_ms: on_due(row, now_ms).transition,
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was played: histories, steps, and how each verb was answered."""
+
+    histories: int = 0
+    steps: int = 0
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def done(self) -> set[str]:
+        """The verbs that did what they are for."""
+        return {verb for verb, answer in self.answers if answer == "done"}
+
+    def __str__(self) -> str:
+        verbs: dict[str, list[str]] = {}
+        for (verb, answer), count in sorted(self.answers.items()):
+            verbs.setdefault(verb, []).append(f"{answer} {count}")
+        lines = [f"  {verb}: {', '.join(answers)}" for verb, answers in verbs.items()]
+        return "\n".join([f"{self.histories} histories, {self.steps} steps", *lines])
+
+
+def play(open_stores: OpenStores, how: settings) -> Tally:
+    """Play as many histories as the settings say; the first that breaks anything is raised."""
+    tally = Tally()
+
+    class Played(EngineMachine):
+        def __init__(self) -> None:
+            super().__init__(open_stores, tally)
+
+    run_state_machine_as_test(Played, settings=how)
+    return tally
+
+
+def _if_any(what: Callable[[Driver], object]) -> Callable[[Rule], Rule]:
+    return precondition(lambda self: bool(what(self.lead)))
+
+
+_leases = _if_any(lambda driver: driver.leases)
+_rows = _if_any(lambda driver: driver.picture.loaded)
+_room = _if_any(lambda driver: len(driver.picture.loaded) < ROWS_MAX)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """One history. Every rule is one call of a verb on every store."""
+
+    def __init__(self, open_stores: OpenStores, tally: Tally) -> None:
+        super().__init__()
+        tally.histories += 1
+        self.tally = tally
+        self.clock = VirtualClock()
+        self.drivers = [Driver(store, self.clock) for store in open_stores(self.clock)]
+        self._runner = asyncio.Runner()
+        self._orders: list[Order] = []
+        self._is_broken = False
+        for driver in self.drivers:
+            self._runner.run(driver.open())
+
+    @property
+    def lead(self) -> Driver:
+        """The driver whose memory says what is possible next; the others are led."""
+        return self.drivers[0]
+
+    def teardown(self) -> None:
+        try:
+            if not self._is_broken:
+                for driver in self.drivers:
+                    self._runner.run(finish_everything(driver))
+        finally:
+            for driver in self.drivers:
+                self._runner.run(driver.close())
+            self._runner.close()
+
+    def _all(self, verb: str, step: Callable[[Driver], Coroutine[object, object, object]]) -> None:
+        """Take the step on every store; the answers and what is stored must be the same."""
+        self._is_broken = True
+        told = [self._runner.run(step(driver)) for driver in self.drivers]
+        for driver, answer in zip(self.drivers, told, strict=True):
+            require(repr(answer) == repr(told[0]), f"{verb}: {answer!r}, elsewhere {told[0]!r}")
+            if driver is not self.lead:
+                same = driver.picture.alike() == self.lead.picture.alike()
+                require(same, f"{verb}: {driver.picture}, elsewhere {self.lead.picture}")
+        self._is_broken = False
+        first = told[0]
+        self.tally.steps += 1
+        self.tally.answers[verb, first.code if isinstance(first, FlowFabricError) else "done"] += 1
+
+    def _hold(
+        self, verb: str, pick: Pick, call: Callable[[Engine, Lease], Awaitable[object]]
+    ) -> None:
+        """A verb of whoever holds the lease."""
+
+        async def step(driver: Driver) -> object:
+            lease = driver.lease(pick)
+            fits = {"start": not lease.started, "renew": True, "release": True}
+            told = await driver.hold(
+                lease, partial(call, driver.engine), fits=fits.get(verb, lease.started)
+            )
+            if isinstance(told, Lease):
+                driver.leases.append(told)
+            return told
+
+        self._all(verb, step)
+
+    def _oversee(
+        self, verb: str, number: int, call: Callable[[Engine, ExecutionId], Awaitable[object]]
+    ) -> None:
+        """A verb of somebody who holds nothing, about one execution."""
+        self._all(verb, lambda driver: driver.do(partial(call, driver.engine, driver.id(number))))
+
+    # -- time ---------------------------------------------------------------------------------
+
+    @rule(number=some.numbers, miss_ms=some.misses_ms)
+    def aim(self, number: int, miss_ms: int) -> None:
+        moments = self.lead.moments()
+        if moments:
+            moment_ms = moments[number % len(moments)] + miss_ms
+            self.clock.set(max(moment_ms, self.clock.now_ms()))
+        self._all("time", lambda driver: driver.pass_time())
+
+    @rule(ms=some.jumps_ms)
+    def jump(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self._all("time", lambda driver: driver.pass_time())
+
+    @rule()
+    def sweep(self) -> None:
+        self._all("sweep", lambda driver: driver.sweep())
+
+    @rule()
+    def sweep_all(self) -> None:
+        self._all("sweep", lambda driver: driver.sweep_all())
+
+    # -- submitting and claiming --------------------------------------------------------------
+
+    @_room
+    @rule(wish=some.wishes)
+    def submit(self, wish: Wish) -> None:
+        order = wish.order(len(self._orders), self.clock.now_ms())
+        self._orders.append(order)
+        self._all("submit", lambda driver: driver.submit(order))
+
+    @_rows
+    @rule(number=some.numbers)
+    def submit_again(self, number: int) -> None:
+        order = self._orders[-1 - number % len(self._orders)]
+        self._all("submit again", lambda driver: driver.submit(order))
+
+    @rule(ask=some.asks)
+    def claim(self, ask: Ask) -> None:
+        verb = "grant" if not ask.start else "claim" if ask.again is None else "claim again"
+        self._all(verb, lambda driver: driver.claim(ask))
+
+    # -- holding a lease ------------------------------------------------------------------------
+
+    @_leases
+    @rule(pick=some.picks)
+    def start(self, pick: Pick) -> None:
+        self._hold("start", pick, lambda engine, lease: engine.start(lease))
+
+    @_leases
+    @rule(pick=some.picks, ttl_ms=some.ttls_ms)
+    def renew(self, pick: Pick, ttl_ms: int) -> None:
+        async def renewed(engine: Engine, lease: Lease) -> Lease:
+            answer = (await engine.renew([lease], ttl_ms))[0]
+            if answer.error is not None:
+                raise answer.error
+            return answer.lease
+
+        self._hold("renew", pick, renewed)
+
+    @_leases
+    @rule(chosen=st.lists(some.picks, min_size=2, max_size=4), ttl_ms=some.ttls_ms)
+    def renew_many(self, chosen: list[Pick], ttl_ms: int) -> None:
+        async def step(driver: Driver) -> object:
+            leases = [driver.lease(pick) for pick in chosen]
+            return await driver.hold_many(
+                lambda: driver.engine.renew(leases, ttl_ms), fitting=leases
+            )
+
+        self._all("renew many", step)
+
+    @_leases
+    @rule(pick=some.picks, pct=st.sampled_from((None, 0, 50, 100)))
+    def progress(self, pick: Pick, pct: int | None) -> None:
+        self._hold("progress", pick, lambda engine, lease: engine.progress(lease, pct, "so far"))
+
+    @_leases
+    @rule(pick=some.picks, result=some.results)
+    def complete(self, pick: Pick, result: bytes) -> None:
+        self._all("complete", lambda driver: driver.complete(driver.lease(pick), result))
+
+    @_leases
+    @rule(pick=some.picks, failure=some.failures)
+    def fail(self, pick: Pick, failure: Failure) -> None:
+        self._all("fail", lambda driver: driver.fail(driver.lease(pick), failure))
+
+    @_leases
+    @rule(pick=some.picks, ms=some.spans_ms)
+    def delay(self, pick: Pick, ms: int) -> None:
+        until_ms = self.clock.now_ms() + ms
+        self._hold("delay", pick, lambda engine, lease: engine.delay(lease, until_ms))
+
+    @_leases
+    @rule(pick=some.picks)
+    def release(self, pick: Pick) -> None:
+        self._hold("release", pick, lambda engine, lease: engine.release(lease))
+
+    @_leases
+    @rule(chosen=st.lists(some.picks, min_size=2, max_size=4), ms=some.spans_ms)
+    def finish_many(self, chosen: list[Pick], ms: int) -> None:
+        """Several outcomes in one call, also several of one lease: the first of them counts."""
+        until_ms = self.clock.now_ms() + ms
+
+        async def step(driver: Driver) -> object:
+            outcomes = [
+                _outcome(driver.lease(pick), kind, until_ms) for kind, pick in enumerate(chosen)
+            ]
+            fitting = [
+                outcome.lease
+                for outcome in outcomes
+                if outcome.lease.started or isinstance(outcome, Released)
+            ]
+            return await driver.hold_many(lambda: driver.engine.finish(outcomes), fitting=fitting)
+
+        self._all("finish many", step)
+
+    # -- overseeing -----------------------------------------------------------------------------
+
+    @_rows
+    @rule(number=some.numbers)
+    def cancel(self, number: int) -> None:
+        self._oversee("cancel", number, lambda engine, id: engine.cancel(id, "no"))
+
+    @_leases
+    @rule(pick=some.picks)
+    def cancel_own(self, pick: Pick) -> None:
+        self._all("cancel own", lambda driver: driver.cancel_own(driver.lease(pick)))
+
+    @_rows
+    @rule(number=some.numbers, reason=some.expiries)
+    def expire(self, number: int, reason: ExpireReason) -> None:
+        self._oversee("expire", number, lambda engine, id: engine.expire(id, reason))
+
+    @_rows
+    @rule(number=some.numbers, worker=st.sampled_from((None, "worker-0", "worker-1")))
+    def revoke(self, number: int, worker: str | None) -> None:
+        self._oversee("revoke", number, lambda engine, id: engine.revoke(id, worker=worker))
+
+    @_rows
+    @rule(number=some.numbers)
+    def replay(self, number: int) -> None:
+        self._oversee("replay", number, lambda engine, id: engine.replay(id, "again"))
+
+    @_rows
+    @rule(number=some.numbers, priority=some.priorities)
+    def change_priority(self, number: int, priority: int) -> None:
+        self._oversee(
+            "change priority", number, lambda engine, id: engine.change_priority(id, priority)
+        )
+
+    @_rows
+    @rule(number=some.numbers, tags=some.tags)
+    def set_tags(self, number: int, tags: dict[str, str]) -> None:
+        self._oversee("set tags", number, lambda engine, id: engine.set_tags(id, tags))
+
+    @_rows
+    @rule(number=some.numbers, reason=some.blocks)
+    def block(self, number: int, reason: Reason) -> None:
+        self._oversee(f"block {reason}", number, lambda engine, id: engine.block(id, reason))
+
+    @_rows
+    @rule(number=some.numbers, expected=st.one_of(st.none(), some.blocks))
+    def unblock(self, number: int, expected: Reason | None) -> None:
+        self._oversee("unblock", number, lambda engine, id: engine.unblock(id, expected))
+
+    @_rows
+    @rule(number=some.numbers)
+    def adopt(self, number: int) -> None:
+        async def step(driver: Driver) -> object:
+            lease = await driver.do(partial(driver.engine.adopt, driver.id(number)), writes=0)
+            if isinstance(lease, Lease):
+                driver.leases.append(lease)
+            return lease
+
+        self._all("adopt", step)
+
+    @rule(name=some.lanes, state=some.lane_states)
+    def set_lane(self, name: str, state: LaneState) -> None:
+        self._all(
+            f"lane {state}",
+            lambda driver: driver.do(partial(driver.engine.set_lane, name, state), writes=0),
+        )
+
+    # -- deciding from what was seen before -------------------------------------------------------
+
+    @_rows
+    @rule()
+    def observe(self) -> None:
+        for driver in self.drivers:
+            driver.observe()
+
+    @_if_any(lambda driver: driver.observed)
+    @rule(number=st.integers(0, 40), name=st.sampled_from(sorted(LATE)), whole=st.booleans())
+    def decide_late(self, number: int, name: str, whole: bool) -> None:
+        self._all(
+            f"late {name}",
+            lambda driver: driver.decide_late(number, LATE[name], whole=whole),
+        )
+
+
+def _outcome(lease: Lease, kind: int, until_ms: int) -> Outcome:
+    outcomes: tuple[Outcome, ...] = (
+        Completed(lease, b"of many"),
+        Failed(lease, Failure("broke")),
+        Delayed(lease, until_ms),
+        Released(lease),
+    )
+    return outcomes[kind % len(outcomes)]

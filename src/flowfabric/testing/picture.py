@@ -45,6 +45,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
             found.setdefault(line.execution, []).append(line)
         return found
 
+    def alike(self) -> tuple[object, ...]:
+        """What two stores with the same history have in common: all but their own cursors."""
+        lines = [msgspec.structs.replace(line, cursor="") for line in self.log]
+        return (self.loaded, self.ends, self.timers, self.overdue, self.next_ms, lines, self.lanes)
+
 
 async def look(store: Store, now_ms: int) -> Picture:
     """A picture of a store that nobody writes to meanwhile."""

@@ -224,7 +224,11 @@ class Worker:
 
     def _lost_elsewhere(self, lease: Lease, error: FlowFabricError) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop_task, lease, error)
+            self._loop.call_soon_threadsafe(self._stop_soon, lease, error)
+
+    def _stop_soon(self, lease: Lease, error: FlowFabricError) -> None:
+        """After its first step: a task that is cancelled before would never free its slot."""
+        asyncio.get_running_loop().call_soon(self._stop_task, lease, error)
 
     def _stop_task(self, lease: Lease, error: FlowFabricError) -> None:
         held = self._running.get(lease.id)

@@ -34,15 +34,16 @@ _PAYLOADS = "INSERT INTO payload (n, body) VALUES {rows}"
 _LINES = "INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail) VALUES {rows}"
 _CLAIM = """UPDATE execution SET
     rev = rev + 1, state = 'active', reason = 'none', attempt_state = 'running_attempt',
-    epoch = epoch + 1, lease_token = ?1, lease_until_ms = ?2 + ?3, renewed_ms = NULL, worker = ?4,
-    attempt = next_attempt, attempt_kind = next_kind, attempt_started_ms = ?2, started_ms = ?2,
-    lost = 'none', due_ms = ?2 + ?3, updated_ms = ?2
-WHERE n BETWEEN ?5 AND ?6"""
+    epoch = epoch + 1, lease_token = :token, lease_until_ms = :until_ms, renewed_ms = NULL,
+    worker = 'bench', attempt = next_attempt, attempt_kind = next_kind,
+    attempt_started_ms = :now_ms, started_ms = :now_ms, lost = 'none', due_ms = :until_ms,
+    updated_ms = :now_ms
+WHERE n BETWEEN :first AND :last"""
 _COMPLETE = """UPDATE execution SET
     rev = rev + 1, state = 'completed', reason = 'none', attempt_state = 'attempt_terminal',
-    lease_until_ms = NULL, attempt_until_ms = NULL, worker = '', due_ms = NULL, ended_ms = ?1,
-    updated_ms = ?1
-WHERE n BETWEEN ?2 AND ?3"""
+    lease_until_ms = NULL, attempt_until_ms = NULL, worker = '', due_ms = NULL, ended_ms = :now_ms,
+    updated_ms = :now_ms
+WHERE n BETWEEN :first AND :last"""
 _ATTEMPTS = """INSERT INTO attempt (
     n, attempt, kind, lifecycle, worker, epoch, started_ms, ended_ms, detail, category, result
 ) VALUES {rows}"""
@@ -141,10 +142,9 @@ def _submit(connection: sqlite3.Connection, batch: Batch) -> None:
 
 def _claim(connection: sqlite3.Connection, batch: Batch) -> None:
     now_ms = time.time_ns() // 1_000_000
-    token = secrets.token_hex(16)
+    lease: dict[str, Cell] = {"token": secrets.token_hex(16), "until_ms": now_ms + _TTL_MS}
     connection.execute("BEGIN IMMEDIATE")
-    ends = (batch.numbers[0], batch.numbers[-1])
-    connection.execute(_CLAIM, (token, now_ms, _TTL_MS, "bench", *ends))
+    connection.execute(_CLAIM, lease | _about(batch, now_ms))
     _write(connection, _LINES, batch.claimed, batch.numbers)
     connection.execute("COMMIT")
 
@@ -152,10 +152,14 @@ def _claim(connection: sqlite3.Connection, batch: Batch) -> None:
 def _complete(connection: sqlite3.Connection, batch: Batch) -> None:
     now_ms = time.time_ns() // 1_000_000
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_COMPLETE, (now_ms, batch.numbers[0], batch.numbers[-1]))
+    connection.execute(_COMPLETE, _about(batch, now_ms))
     _write(connection, _ATTEMPTS, batch.attempts, batch.numbers)
     _write(connection, _LINES, batch.completed, batch.numbers)
     connection.execute("COMMIT")
+
+
+def _about(batch: Batch, now_ms: int) -> dict[str, Cell]:
+    return {"now_ms": now_ms, "first": batch.numbers[0], "last": batch.numbers[-1]}
 
 
 def _write(connection: sqlite3.Connection, sql: str, cells: list[Cell], numbers: range) -> None:

@@ -1,10 +1,13 @@
 -- name: attempt_upsert@sqlite
--- Attempts as their leases end. How and when an attempt first began is never overwritten.
+-- Attempts as their leases end. How and when an attempt first began is never overwritten, and who
+-- worked on it only by somebody who did.
 WITH new (id, {names}) AS (VALUES {rows})
 INSERT INTO attempt (n, {names})
 SELECT e.n, {values} FROM new CROSS JOIN execution AS e ON e.id = new.id WHERE true
 ON CONFLICT (n, attempt) DO UPDATE SET
-    lifecycle = excluded.lifecycle, worker = excluded.worker, epoch = excluded.epoch,
+    lifecycle = excluded.lifecycle,
+    worker = iif(excluded.worker = '', worker, excluded.worker),
+    epoch = iif(excluded.worker = '', epoch, excluded.epoch),
     ended_ms = excluded.ended_ms, detail = excluded.detail, category = excluded.category,
     result = excluded.result
 

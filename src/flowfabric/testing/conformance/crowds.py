@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import complete
@@ -17,19 +14,7 @@ from flowfabric.core.transition import Applied, Changeset
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import ask, execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import ALL, put, take
-
-T = TypeVar("T")
-
-
-def in_threads(count: int, work: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Run the work in as many threads, each with an event loop of its own."""
-
-    async def run(number: int) -> T:
-        return await work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(lambda number: asyncio.run(run(number)), range(count)))
+from flowfabric.testing.conformance.steps import ALL, in_threads, put, take
 
 
 async def test_a_large_batch_goes_all_the_way(store: Store, clock: VirtualClock) -> None:

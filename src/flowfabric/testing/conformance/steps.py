@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
@@ -24,6 +27,7 @@ from flowfabric.store.protocol import Store
 from flowfabric.testing.build import LANE, TOKEN, TTL_MS, WORKER, ask, submissions
 from flowfabric.testing.clock import VirtualClock
 
+T = TypeVar("T")
 Corrupter = Callable[[ExecutionId], Awaitable[None]]
 
 ALL = 1_000_000
@@ -135,3 +139,15 @@ async def refuse(store: Store, clock: VirtualClock, transition: Transition) -> R
 async def commit(store: Store, clock: VirtualClock, transitions: Sequence[Transition] = ()) -> None:
     """Commit these; every guard must hold."""
     assert await store.commit(Changeset(transitions), clock.now_ms())
+
+
+def in_threads(count: int, work: Callable[[int], Awaitable[T]]) -> list[T]:
+    """Run the work in as many threads at once, each with an event loop of its own."""
+    start = threading.Barrier(count)
+
+    async def run(number: int) -> T:
+        start.wait()
+        return await work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda number: asyncio.run(run(number)), range(count)))

@@ -1,0 +1,145 @@
+"""What random histories are made of: strategies for orders, asks, leases and times.
+
+Numbers are few and chosen to meet: a lease, an attempt and a deadline that end in the same
+millisecond, a pause of nothing, a cap of nothing. Needs Hypothesis.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from flowfabric.core.lifecycle import Failure, Order
+from flowfabric.core.operator import ExpireReason
+from flowfabric.core.policy import (
+    Exponential,
+    Fixed,
+    OnAttemptTimeout,
+    Policy,
+    RetryPolicy,
+    TimeoutPolicy,
+    encode_policy,
+)
+from flowfabric.core.states import LaneState, Reason
+from flowfabric.testing.build import order
+from flowfabric.testing.driver import NAMESPACES, Ask, Pick
+
+LANES = ("main", "side")
+CATEGORIES = ("handler_error", "timeout", "odd")
+SPANS_MS = (0, 1, 1_000, 5_000, 30_000)
+BLOCKS = (
+    Reason.PAUSED_BY_OPERATOR,
+    Reason.WAITING_FOR_BUDGET,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.WAITING_FOR_CAPABLE_WORKER,
+    Reason.PAUSED_BY_POLICY,
+    Reason.WAITING_FOR_SIGNAL,
+)
+
+
+class Wish(NamedTuple):
+    """An order before its moment and its number are known."""
+
+    lane: str
+    who: int
+    priority: int
+    policy: str
+    delay_ms: int | None
+    deadline_ms: int | None
+    key: str | None
+    digest: str
+
+    def order(self, number: int, now_ms: int) -> Order:
+        return order(
+            number,
+            namespace=NAMESPACES[self.who],
+            lane=self.lane,
+            payload=b"input %d" % number,
+            priority=self.priority,
+            policy=self.policy,
+            tags={"a.lane": self.lane},
+            delay_until_ms=None if self.delay_ms is None else now_ms + self.delay_ms,
+            deadline_ms=None if self.deadline_ms is None else now_ms + self.deadline_ms,
+            key=self.key,
+            digest=self.digest,
+        )
+
+
+def _seldom(strategy: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
+    return st.one_of(st.none(), st.none(), strategy)
+
+
+def _retries() -> st.SearchStrategy[RetryPolicy]:
+    pauses = st.one_of(
+        st.builds(Fixed, st.sampled_from(SPANS_MS)),
+        st.builds(Exponential, st.just(1_000), st.just(5_000), jitter=st.booleans()),
+    )
+    named = st.sampled_from([(), (), ("odd",), ("timeout", "handler_error")])
+    return st.builds(RetryPolicy, st.integers(0, 2), pauses, named)
+
+
+def _timeouts() -> st.SearchStrategy[TimeoutPolicy]:
+    return st.builds(
+        TimeoutPolicy,
+        attempt_timeout_ms=_seldom(st.sampled_from((1, 1_000, 5_000, 30_000))),
+        on_attempt_timeout=st.sampled_from(OnAttemptTimeout),
+        execution_deadline_ms=_seldom(st.sampled_from((1, 5_000, 60_000))),
+        max_reclaim_count=st.sampled_from((100, 1, 0)),
+    )
+
+
+def _policies() -> st.SearchStrategy[str]:
+    policies = st.builds(
+        Policy,
+        retry_policy=st.one_of(st.none(), _retries()),
+        timeout_policy=_timeouts(),
+        max_replay_count=st.sampled_from((10, 1, 0)),
+        dedup_window_ms=st.sampled_from((86_400_000, 5_000, 1)),
+    )
+    return st.one_of(st.just(""), policies.map(encode_policy))
+
+
+numbers = st.integers(0, 7)
+spans_ms = st.sampled_from(SPANS_MS)
+results = st.binary(max_size=3)
+priorities = st.sampled_from((0, 5, 9_000))
+lanes = st.sampled_from(LANES)
+lane_states = st.sampled_from(LaneState)
+blocks = st.sampled_from(BLOCKS)
+expiries = st.sampled_from(ExpireReason)
+jumps_ms = st.sampled_from((1, 2, 499, 500, 999, 1_000, 5_000, 60_000, 86_400_000))
+# On the moment, just before it, just after it.
+misses_ms = st.sampled_from((0, -1, 1))
+tags = st.dictionaries(st.sampled_from(("a.lane", "b.owner")), st.sampled_from(("main", "x")))
+failures = st.builds(
+    Failure, st.just("broke"), st.sampled_from(CATEGORIES), st.sampled_from((False, False, True))
+)
+picks = st.builds(
+    Pick,
+    st.sampled_from(("live", "live", "live", "kept", "kept", "foreign")),
+    numbers,
+    st.integers(0, 3),
+)
+ttls_ms = st.sampled_from((5_000, 30_000))
+asks = st.builds(
+    Ask,
+    lanes=st.sampled_from((LANES, LANES, LANES[::-1], LANES[:1], LANES[1:])),
+    limit=st.sampled_from((1, 2, 10)),
+    who=st.sampled_from((0, 0, 0, 1)),
+    ttl_ms=ttls_ms,
+    start=st.sampled_from((True, True, False)),
+    only=_seldom(numbers),
+    again=_seldom(numbers),
+)
+wishes = st.builds(
+    Wish,
+    lane=lanes,
+    who=st.sampled_from((0, 0, 0, 1)),
+    priority=priorities,
+    policy=_policies(),
+    delay_ms=_seldom(spans_ms),
+    deadline_ms=_seldom(st.sampled_from((0, 1, 5_000, 60_000))),
+    key=st.sampled_from((None, None, "key-a", "key-b")),
+    digest=st.sampled_from(("one", "one", "two")),
+)
