@@ -10,8 +10,8 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import ClockSkew
 from flowfabric.store import Store
 from flowfabric.store.clock import SKEW_LIMIT_MS
-from flowfabric.testing.build import LANE, START_MS, TTL_MS, order
-from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.clock import START_MS, VirtualClock
 from flowfabric.testing.faults import FaultyStore, Verb
 from tests.engine.desk import Desk
 

@@ -59,8 +59,8 @@ EXITS_TEXT = "\b\nExit codes:\n" + "\n".join(
 )
 
 
-def exit_code(error: FlowFabricError) -> int:
-    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+def exit_code(kind: type[FlowFabricError]) -> int:
+    return next(EXIT_CODES[base] for base in kind.__mro__ if base in EXIT_CODES)
 
 
 def known_error(error: BaseException) -> FlowFabricError | None:

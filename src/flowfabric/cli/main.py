@@ -77,4 +77,4 @@ def main() -> None:
         if known is None:
             raise
         print(f"Error: {sentence(known)}", file=sys.stderr)
-        sys.exit(exit_code(known))
+        sys.exit(exit_code(type(known)))

@@ -13,7 +13,15 @@ import msgspec
 
 from flowfabric.core.duration import format_ms
 from flowfabric.core.model import Execution
-from flowfabric.core.states import BLOCKED, LaneState, PublicState, Reason, State, vector
+from flowfabric.core.states import (
+    CLAIMABLE,
+    TERMINAL,
+    LaneState,
+    PublicState,
+    Reason,
+    State,
+    vector,
+)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +43,7 @@ class _Why(NamedTuple):
 
 def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> Explanation:
     """What the execution does, or what keeps it from being done."""
-    is_parked = bool(row.parked) and row.state in (BLOCKED | {State.DELAYED, State.SUSPENDED})
-    why = _parked(row) if is_parked else _why(row, now_ms, lane)
+    why = _parked(row) if _is_parked(row, now_ms) else _why(row, now_ms, lane)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
         state=row.state,
@@ -106,6 +113,13 @@ def _gate(row: Execution, now_ms: int) -> _Why:
     gate = row.reason.removeprefix("waiting_for_").replace("_", " ")
     left = format_ms(max((row.recheck_ms or now_ms) - now_ms, 0))
     return _Why(f"waiting for {gate}; asked again in {left}", "timer", row.recheck_ms)
+
+
+def _is_parked(row: Execution, now_ms: int) -> bool:
+    """Nothing wakes it any more. A worker that can take it, or still renews its lease, would."""
+    if not row.parked or row.state in CLAIMABLE | TERMINAL:
+        return False
+    return row.state is not State.ACTIVE or (row.lease_until_ms or 0) <= now_ms
 
 
 def _parked(row: Execution) -> _Why:

@@ -7,18 +7,16 @@ so that several drivers on several stores can be led through the same history.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.lifecycle import Failure, Order
+from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import Execution, Lease
-from flowfabric.core.operator import Source
 from flowfabric.core.policy import parse_policy
-from flowfabric.core.states import CLAIMABLE, RUNNABLE, Reason, State
-from flowfabric.core.transition import Applied, Changeset, Transition
+from flowfabric.core.states import CLAIMABLE, Reason, State
 from flowfabric.engine.engine import Engine, Submitted
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
 from flowfabric.errors import (
@@ -38,6 +36,8 @@ from flowfabric.testing.picture import Picture, look
 T = TypeVar("T")
 
 NAMESPACES = ("default", "other")
+LANES = ("main", "side")
+ANY = 6
 BATCH = 3
 ROUNDS_MAX = 200
 # Everything else that a verb raises is a fault, not an answer.
@@ -175,7 +175,8 @@ class Driver:
 
     async def claim(self, ask: Ask) -> list[Lease] | FlowFabricError:
         """Claim, and compare with what the rows say must be handed out."""
-        engine, only = self.engines[ask.who], self._id(ask.only)
+        engine = self.engines[ask.who]
+        only = None if ask.only is None else self.id(ask.only, CLAIMABLE)
         token, limit = self._token(ask)
         serving = await engine.lanes.serving(ask.lanes)
         before, again = self.picture, ask.again is not None
@@ -226,12 +227,13 @@ class Driver:
         same = [other for other in self.leases if other.id == lease.id]
         return [other for other in same if (other.token, other.epoch) != mine]
 
-    def _id(self, number: int | None) -> ExecutionId | None:
-        return None if number is None else self.id(number)
+    def head(self, id: ExecutionId) -> Execution:
+        return self.picture.loaded[id].head
 
-    def id(self, number: int) -> ExecutionId:
-        """Some execution that exists, the newest first; one that does not, if there is none."""
-        ids = list(self.picture.loaded)
+    def id(self, number: int, states: Collection[State] = frozenset(State)) -> ExecutionId:
+        """Some execution, mostly one in these states; one that is not there if there is none."""
+        fitting = [row.id for row in self.picture.rows if row.state in states]
+        ids = fitting if fitting and number < ANY else list(self.picture.loaded)
         return ids[-1 - number % len(ids)] if ids else ExecutionId("{fp:0}:none")
 
     # -- leases ---------------------------------------------------------------------------------
@@ -247,12 +249,21 @@ class Driver:
             and (row.lease_until_ms or 0) > self.clock.now_ms()
         )
 
-    def lease(self, pick: Pick) -> Lease:
-        kept = self.leases
-        if pick.mode != "kept":
-            kept = [lease for lease in kept if self.is_live(lease)] or kept
+    async def lease(self, pick: Pick, *, started: bool | None = True) -> Lease | None:
+        """The lease to show; a live one is claimed if nobody holds any in this phase."""
+        live = self._live(started)
+        if pick.mode != "kept" and not live:
+            await self.claim(Ask(lanes=LANES, start=started is not False))
+            live = self._live(started)
+        kept = self.leases if pick.mode == "kept" else live or self.leases
+        if not kept:
+            return None
         lease = kept[-1 - pick.number % len(kept)]
         return lease if pick.mode != "foreign" else self._forged(lease, pick.twist)
+
+    def _live(self, started: bool | None) -> list[Lease]:
+        fitting = [lease for lease in self.leases if started in (None, lease.started)]
+        return [lease for lease in fitting if self.is_live(lease)]
 
     def _forged(self, lease: Lease, twist: int) -> Lease:
         """The lease as somebody would show it who does not hold it."""
@@ -266,106 +277,6 @@ class Driver:
         )
         forged: Execution = msgspec.structs.replace(head, **forgeries[twist % len(forgeries)])
         return Lease(forged, lease.payload)
-
-    async def hold(
-        self, lease: Lease, call: Callable[[Lease], Awaitable[T]], *, fits: bool
-    ) -> T | FlowFabricError:
-        """A verb of whoever holds the lease. `fits`: a live lease may do this in its phase.
-
-        The holder is never refused; anybody else changes nothing, whatever the answer is.
-        """
-        is_live, before = self.is_live(lease), self.picture
-        told = await self.do(lambda: call(lease))
-        if is_live and fits:
-            require(not isinstance(told, FlowFabricError), f"the holder hears {told!r}")
-            require(self._rev(lease.id) == (before.loaded[lease.id].head.rev + 1), "not written")
-        else:
-            require(before.loaded == self.picture.loaded, f"{lease} is dead and wrote")
-        return told
-
-    def _rev(self, id: ExecutionId) -> int:
-        return self.picture.loaded[id].head.rev
-
-    async def complete(self, lease: Lease, result: bytes) -> object:
-        is_new = self.is_live(lease) and lease.started
-        told = await self.hold(
-            lease, lambda held: self.engine.complete(held, result), fits=lease.started
-        )
-        end = self.picture.ends[lease.id]
-        if not isinstance(told, FlowFabricError):
-            require(end.state is State.COMPLETED, f"completed and {end.state}")
-            require(not is_new or end.result == result, f"{result!r} became {end.result!r}")
-        return told
-
-    async def fail(self, lease: Lease, failure: Failure) -> object:
-        """What its policy still allows is tried again, and nothing else is."""
-        row, is_new = self.picture.row(lease.id), self.is_live(lease) and lease.started
-        told = await self.hold(
-            lease, lambda held: self.engine.fail(held, failure), fits=lease.started
-        )
-        if is_new and row is not None:
-            retry = parse_policy(row.policy).retry_policy
-            is_last = failure.fatal or retry is None or row.retry_count >= retry.max_retries
-            named = retry.retryable_categories if retry else ()
-            is_last = is_last or (bool(named) and failure.category not in named)
-            state = self.picture.loaded[lease.id].head.state
-            require((state is State.FAILED) == is_last, f"{failure} and {state}")
-        return told
-
-    async def cancel_own(self, lease: Lease) -> object:
-        """By the holder; without a live lease only what nobody holds can be cancelled."""
-        row, is_live = self.picture.row(lease.id), self.is_live(lease)
-        told = await self.do(
-            lambda: self.engine.cancel(lease.id, "mine", source=Source.LEASE_HOLDER, lease=lease)
-        )
-        after = self.picture.loaded[lease.id].head
-        is_free = row is not None and row.state in RUNNABLE
-        may = is_live or is_free
-        require((after != row) == may, f"{lease} cancelled {row}")
-        require(not may or after.state is State.CANCELLED, f"cancelled and {after.state}")
-        return told
-
-    async def hold_many(
-        self, call: Callable[[], Awaitable[T]], *, fitting: Sequence[Lease]
-    ) -> T | FlowFabricError:
-        """One call about many leases: each fitting one is served if it is alive, no other is."""
-        before = self.picture
-        live = {lease.id for lease in fitting if self.is_live(lease)}
-        told = await self.do(call, writes=len(fitting))
-        for id, loaded in self.picture.loaded.items():
-            is_same = loaded == before.loaded[id]
-            require(is_same != (id in live), f"{id} changed: {not is_same}")
-        return told
-
-    # -- deciding from what was seen before -------------------------------------------------------
-
-    def observe(self) -> None:
-        self.observed += [row for row in self.picture.rows if row not in self.observed]
-
-    async def decide_late(
-        self, number: int, decide: Callable[[Execution, int], object], *, whole: bool
-    ) -> bool | None:
-        """Write a decision about a row as it was once; it counts only if nothing has changed."""
-        row = self.observed[-1 - number % len(self.observed)]
-        now_ms = self.clock.now_ms()
-        try:
-            decision = decide(row, now_ms)
-        except ANSWERS:
-            return None
-        if not isinstance(decision, Transition):
-            return None
-        is_same = row == self.picture.row(row.id)
-        writes = 1 if is_same else 0
-
-        async def write() -> bool:
-            if whole:
-                return await self.store.commit(Changeset([decision]), now_ms)
-            replies = await self.store.apply([decision], now_ms)
-            return isinstance(replies[0], Applied)
-
-        done = await self.do(write, writes=writes)
-        require(done == is_same, f"a decision about rev {row.rev} was written: {done}")
-        return is_same
 
 
 def place(row: Execution) -> tuple[int, int, str]:

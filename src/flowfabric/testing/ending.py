@@ -13,6 +13,7 @@ from flowfabric.core.model import Execution, Query
 from flowfabric.core.states import TERMINAL, LaneState
 from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.testing.driver import ROUNDS_MAX, Ask, Broken, Driver, require
+from flowfabric.testing.holding import hold
 from flowfabric.testing.picture import ALL, Picture
 
 
@@ -50,8 +51,7 @@ async def _work(driver: Driver, lanes: tuple[str, ...]) -> None:
     for who in range(len(driver.engines)):
         leases = await driver.claim(Ask(lanes=lanes, limit=500, who=who))
         for lease in leases if isinstance(leases, list) else []:
-            complete = partial(driver.engine.complete, lease, b"at last")
-            await driver.hold(lease, lambda _, call=complete: call(), fits=True)
+            await hold(driver, lease, lambda held: driver.engine.complete(held, b"at last"))
 
 
 async def compare_finds(driver: Driver) -> None:

@@ -20,6 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -30,16 +31,17 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.operator import ExpireReason, Source
-from flowfabric.core.states import LaneState, Reason
+from flowfabric.core.states import RUNNABLE, TERMINAL, LaneState, Reason, State
 from flowfabric.core.timers import on_due
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.protocol import Store
+from flowfabric.testing import holding
 from flowfabric.testing import strategies as some
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Ask, Driver, Pick, require
 from flowfabric.testing.ending import finish_everything
+from flowfabric.testing.holding import NOTHING
 from flowfabric.testing.strategies import Wish
 
 Rule = TypeVar("Rule", bound=Callable[..., None])
@@ -58,6 +60,20 @@ LATE: dict[str, Callable[[Execution, int], object]] = {
     "unblock": operator.unblock,
     "timer": lambda row, now_ms: on_due(row, now_ms).transition,
 }
+
+# Which leases a verb is for: begun, not begun, or either. Most are for a begun attempt.
+PHASES: dict[str, bool | None] = {"start": False, "renew": None, "release": None}
+OPEN = frozenset(State) - TERMINAL
+# Where an operator's verb mostly has something to do.
+STATES: dict[str, frozenset[State]] = {
+    "revoke": frozenset({State.ACTIVE}),
+    "adopt": frozenset({State.ACTIVE}),
+    "replay": TERMINAL,
+    "change priority": frozenset({State.WAITING}),
+    "block": RUNNABLE,
+    "unblock": RUNNABLE - {State.WAITING},
+}
+ENDS = ("cancel", "expire", "cancel own")
 
 
 @dataclass(slots=True)
@@ -92,13 +108,8 @@ def play(open_stores: OpenStores, how: settings) -> Tally:
     return tally
 
 
-def _if_any(what: Callable[[Driver], object]) -> Callable[[Rule], Rule]:
-    return precondition(lambda self: bool(what(self.lead)))
-
-
-_leases = _if_any(lambda driver: driver.leases)
-_rows = _if_any(lambda driver: driver.picture.loaded)
-_room = _if_any(lambda driver: len(driver.picture.loaded) < ROWS_MAX)
+def _if(holds: Callable[[Driver], object]) -> Callable[[Rule], Rule]:
+    return precondition(lambda self: bool(holds(self.lead)))
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -141,24 +152,21 @@ class EngineMachine(RuleBasedStateMachine):
                 same = driver.picture.alike() == self.lead.picture.alike()
                 require(same, f"{verb}: {driver.picture}, elsewhere {self.lead.picture}")
         self._is_broken = False
-        first = told[0]
         self.tally.steps += 1
-        self.tally.answers[verb, first.code if isinstance(first, FlowFabricError) else "done"] += 1
+        self.tally.answers[verb, _answer(told[0])] += 1
 
     def _hold(
         self, verb: str, pick: Pick, call: Callable[[Engine, Lease], Awaitable[object]]
     ) -> None:
         """A verb of whoever holds the lease."""
 
+        phase = PHASES.get(verb, True)
+
         async def step(driver: Driver) -> object:
-            lease = driver.lease(pick)
-            fits = {"start": not lease.started, "renew": True, "release": True}
-            told = await driver.hold(
-                lease, partial(call, driver.engine), fits=fits.get(verb, lease.started)
-            )
-            if isinstance(told, Lease):
-                driver.leases.append(told)
-            return told
+            lease = await driver.lease(pick, started=phase)
+            if lease is None:
+                return NOTHING
+            return await holding.hold(driver, lease, partial(call, driver.engine), phase=phase)
 
         self._all(verb, step)
 
@@ -166,7 +174,11 @@ class EngineMachine(RuleBasedStateMachine):
         self, verb: str, number: int, call: Callable[[Engine, ExecutionId], Awaitable[object]]
     ) -> None:
         """A verb of somebody who holds nothing, about one execution."""
-        self._all(verb, lambda driver: driver.do(partial(call, driver.engine, driver.id(number))))
+        states = STATES.get(verb, OPEN)
+        self._all(
+            verb,
+            lambda driver: driver.do(partial(call, driver.engine, driver.id(number, states))),
+        )
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -193,14 +205,21 @@ class EngineMachine(RuleBasedStateMachine):
 
     # -- submitting and claiming --------------------------------------------------------------
 
-    @_room
+    @initialize(wishes=st.lists(some.wishes, min_size=1, max_size=3))
+    def begin(self, wishes: list[Wish]) -> None:
+        for wish in wishes:
+            self._submit(wish)
+
+    @_if(lambda driver: len(driver.picture.loaded) < ROWS_MAX)
     @rule(wish=some.wishes)
     def submit(self, wish: Wish) -> None:
+        self._submit(wish)
+
+    def _submit(self, wish: Wish) -> None:
         order = wish.order(len(self._orders), self.clock.now_ms())
         self._orders.append(order)
         self._all("submit", lambda driver: driver.submit(order))
 
-    @_rows
     @rule(number=some.numbers)
     def submit_again(self, number: int) -> None:
         order = self._orders[-1 - number % len(self._orders)]
@@ -213,12 +232,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     # -- holding a lease ------------------------------------------------------------------------
 
-    @_leases
     @rule(pick=some.picks)
     def start(self, pick: Pick) -> None:
         self._hold("start", pick, lambda engine, lease: engine.start(lease))
 
-    @_leases
     @rule(pick=some.picks, ttl_ms=some.ttls_ms)
     def renew(self, pick: Pick, ttl_ms: int) -> None:
         async def renewed(engine: Engine, lease: Lease) -> Lease:
@@ -229,151 +246,107 @@ class EngineMachine(RuleBasedStateMachine):
 
         self._hold("renew", pick, renewed)
 
-    @_leases
-    @rule(chosen=st.lists(some.picks, min_size=2, max_size=4), ttl_ms=some.ttls_ms)
-    def renew_many(self, chosen: list[Pick], ttl_ms: int) -> None:
-        async def step(driver: Driver) -> object:
-            leases = [driver.lease(pick) for pick in chosen]
-            return await driver.hold_many(
-                lambda: driver.engine.renew(leases, ttl_ms), fitting=leases
-            )
-
-        self._all("renew many", step)
-
-    @_leases
     @rule(pick=some.picks, pct=st.sampled_from((None, 0, 50, 100)))
     def progress(self, pick: Pick, pct: int | None) -> None:
-        self._hold("progress", pick, lambda engine, lease: engine.progress(lease, pct, "so far"))
+        async def said(engine: Engine, lease: Lease) -> str:
+            await engine.progress(lease, pct, "so far")
+            return "said"
 
-    @_leases
+        self._hold("progress", pick, said)
+
     @rule(pick=some.picks, result=some.results)
     def complete(self, pick: Pick, result: bytes) -> None:
-        self._all("complete", lambda driver: driver.complete(driver.lease(pick), result))
+        self._all("complete", lambda driver: holding.complete(driver, pick, result))
 
-    @_leases
     @rule(pick=some.picks, failure=some.failures)
     def fail(self, pick: Pick, failure: Failure) -> None:
-        self._all("fail", lambda driver: driver.fail(driver.lease(pick), failure))
+        self._all("fail", lambda driver: holding.fail(driver, pick, failure))
 
-    @_leases
     @rule(pick=some.picks, ms=some.spans_ms)
     def delay(self, pick: Pick, ms: int) -> None:
         until_ms = self.clock.now_ms() + ms
         self._hold("delay", pick, lambda engine, lease: engine.delay(lease, until_ms))
 
-    @_leases
     @rule(pick=some.picks)
     def release(self, pick: Pick) -> None:
         self._hold("release", pick, lambda engine, lease: engine.release(lease))
 
-    @_leases
-    @rule(chosen=st.lists(some.picks, min_size=2, max_size=4), ms=some.spans_ms)
-    def finish_many(self, chosen: list[Pick], ms: int) -> None:
-        """Several outcomes in one call, also several of one lease: the first of them counts."""
+    @rule(picks=st.lists(some.picks, min_size=2, max_size=4), ttl_ms=some.ttls_ms)
+    def renew_many(self, picks: list[Pick], ttl_ms: int) -> None:
+        self._all("renew many", lambda driver: holding.renew_many(driver, picks, ttl_ms))
+
+    @rule(picks=st.lists(some.picks, min_size=2, max_size=4), ms=some.spans_ms)
+    def finish_many(self, picks: list[Pick], ms: int) -> None:
         until_ms = self.clock.now_ms() + ms
-
-        async def step(driver: Driver) -> object:
-            outcomes = [
-                _outcome(driver.lease(pick), kind, until_ms) for kind, pick in enumerate(chosen)
-            ]
-            fitting = [
-                outcome.lease
-                for outcome in outcomes
-                if outcome.lease.started or isinstance(outcome, Released)
-            ]
-            return await driver.hold_many(lambda: driver.engine.finish(outcomes), fitting=fitting)
-
-        self._all("finish many", step)
+        self._all("finish many", lambda driver: holding.finish_many(driver, picks, until_ms))
 
     # -- overseeing -----------------------------------------------------------------------------
 
-    @_rows
-    @rule(number=some.numbers)
-    def cancel(self, number: int) -> None:
-        self._oversee("cancel", number, lambda engine, id: engine.cancel(id, "no"))
+    @rule(number=some.numbers, pick=some.picks, verb=st.sampled_from(ENDS))
+    def end(self, number: int, pick: Pick, verb: str) -> None:
+        """One rule for all that ends things: else little lives long enough to be of interest."""
+        if verb == "cancel own":
+            self._all(verb, lambda driver: holding.cancel_own(driver, pick))
+        elif verb == "cancel":
+            self._oversee(verb, number, lambda engine, id: engine.cancel(id, "no"))
+        else:
+            reason = ExpireReason.EXECUTION_DEADLINE
+            self._oversee(verb, number, lambda engine, id: engine.expire(id, reason))
 
-    @_leases
-    @rule(pick=some.picks)
-    def cancel_own(self, pick: Pick) -> None:
-        self._all("cancel own", lambda driver: driver.cancel_own(driver.lease(pick)))
-
-    @_rows
-    @rule(number=some.numbers, reason=some.expiries)
-    def expire(self, number: int, reason: ExpireReason) -> None:
-        self._oversee("expire", number, lambda engine, id: engine.expire(id, reason))
-
-    @_rows
     @rule(number=some.numbers, worker=st.sampled_from((None, "worker-0", "worker-1")))
     def revoke(self, number: int, worker: str | None) -> None:
         self._oversee("revoke", number, lambda engine, id: engine.revoke(id, worker=worker))
 
-    @_rows
     @rule(number=some.numbers)
     def replay(self, number: int) -> None:
         self._oversee("replay", number, lambda engine, id: engine.replay(id, "again"))
 
-    @_rows
-    @rule(number=some.numbers, priority=some.priorities)
-    def change_priority(self, number: int, priority: int) -> None:
-        self._oversee(
-            "change priority", number, lambda engine, id: engine.change_priority(id, priority)
-        )
-
-    @_rows
-    @rule(number=some.numbers, tags=some.tags)
-    def set_tags(self, number: int, tags: dict[str, str]) -> None:
-        self._oversee("set tags", number, lambda engine, id: engine.set_tags(id, tags))
-
-    @_rows
     @rule(number=some.numbers, reason=some.blocks)
     def block(self, number: int, reason: Reason) -> None:
-        self._oversee(f"block {reason}", number, lambda engine, id: engine.block(id, reason))
+        self._oversee("block", number, lambda engine, id: engine.block(id, reason))
 
-    @_rows
     @rule(number=some.numbers, expected=st.one_of(st.none(), some.blocks))
     def unblock(self, number: int, expected: Reason | None) -> None:
         self._oversee("unblock", number, lambda engine, id: engine.unblock(id, expected))
 
-    @_rows
+    @rule(number=some.numbers, priority=some.priorities, tags=st.none() | some.tags)
+    def adjust(self, number: int, priority: int, tags: dict[str, str] | None) -> None:
+        if tags is not None:
+            self._oversee("set tags", number, lambda engine, id: engine.set_tags(id, tags))
+        else:
+            change = partial(Engine.change_priority, priority=priority)
+            self._oversee("change priority", number, change)
+
     @rule(number=some.numbers)
     def adopt(self, number: int) -> None:
-        async def step(driver: Driver) -> object:
-            lease = await driver.do(partial(driver.engine.adopt, driver.id(number)), writes=0)
-            if isinstance(lease, Lease):
-                driver.leases.append(lease)
-            return lease
-
-        self._all("adopt", step)
+        self._all("adopt", lambda driver: holding.adopt(driver, number))
 
     @rule(name=some.lanes, state=some.lane_states)
     def set_lane(self, name: str, state: LaneState) -> None:
-        self._all(
-            f"lane {state}",
-            lambda driver: driver.do(partial(driver.engine.set_lane, name, state), writes=0),
-        )
+        change = partial(Engine.set_lane, name=name, state=state)
+
+        async def step(driver: Driver) -> object:
+            return await driver.do(partial(change, driver.engine), writes=0) or state
+
+        self._all(f"lane {state}", step)
 
     # -- deciding from what was seen before -------------------------------------------------------
 
-    @_rows
     @rule()
     def observe(self) -> None:
         for driver in self.drivers:
-            driver.observe()
+            driver.observed += [row for row in driver.picture.rows if row not in driver.observed]
 
-    @_if_any(lambda driver: driver.observed)
+    @_if(lambda driver: driver.observed)
     @rule(number=st.integers(0, 40), name=st.sampled_from(sorted(LATE)), whole=st.booleans())
     def decide_late(self, number: int, name: str, whole: bool) -> None:
+        decide = LATE[name]
         self._all(
-            f"late {name}",
-            lambda driver: driver.decide_late(number, LATE[name], whole=whole),
+            f"late {name}", lambda driver: holding.decide_late(driver, number, decide, whole=whole)
         )
 
 
-def _outcome(lease: Lease, kind: int, until_ms: int) -> Outcome:
-    outcomes: tuple[Outcome, ...] = (
-        Completed(lease, b"of many"),
-        Failed(lease, Failure("broke")),
-        Delayed(lease, until_ms),
-        Released(lease),
-    )
-    return outcomes[kind % len(outcomes)]
+def _answer(told: object) -> str:
+    if told is NOTHING:
+        return NOTHING
+    return told.code if isinstance(told, FlowFabricError) else "done"

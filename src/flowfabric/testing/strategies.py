@@ -23,9 +23,8 @@ from flowfabric.core.policy import (
 )
 from flowfabric.core.states import LaneState, Reason
 from flowfabric.testing.build import order
-from flowfabric.testing.driver import NAMESPACES, Ask, Pick
+from flowfabric.testing.driver import LANES, NAMESPACES, Ask, Pick
 
-LANES = ("main", "side")
 CATEGORIES = ("handler_error", "timeout", "odd")
 SPANS_MS = (0, 1, 1_000, 5_000, 30_000)
 BLOCKS = (
@@ -105,10 +104,10 @@ spans_ms = st.sampled_from(SPANS_MS)
 results = st.binary(max_size=3)
 priorities = st.sampled_from((0, 5, 9_000))
 lanes = st.sampled_from(LANES)
-lane_states = st.sampled_from(LaneState)
+lane_states = st.sampled_from((LaneState.ACTIVE, LaneState.ACTIVE, LaneState.ACTIVE, *LaneState))
 blocks = st.sampled_from(BLOCKS)
 expiries = st.sampled_from(ExpireReason)
-jumps_ms = st.sampled_from((1, 2, 499, 500, 999, 1_000, 5_000, 60_000, 86_400_000))
+jumps_ms = st.sampled_from((1, 2, 499, 500, 999, 1_000, 4_999, 5_000, 60_000, 86_400_000))
 # On the moment, just before it, just after it.
 misses_ms = st.sampled_from((0, -1, 1))
 tags = st.dictionaries(st.sampled_from(("a.lane", "b.owner")), st.sampled_from(("main", "x")))

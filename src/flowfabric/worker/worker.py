@@ -59,7 +59,8 @@ class Worker:
         self._unanswered: str | None = None
         self._is_handing_back = False
         self._checks: set[asyncio.Task[None]] = set()
-        self._woken = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._ready = asyncio.Event()
         self._stopping = False
         self._idle = Idle(*IDLE_SECONDS)
         self._finisher = Finisher(engine, self._finished)
@@ -70,7 +71,8 @@ class Worker:
     def stop(self) -> None:
         """Begin to drain. `run` returns when it is done."""
         self._stopping = True
-        self._woken.set()
+        self._freed.set()
+        self._ready.set()
 
     async def run(self) -> None:
         """Work until stopped, then drain; cancelled, hand back at once what is held."""
@@ -107,10 +109,11 @@ class Worker:
             await self._rest()
 
     async def _round(self) -> None:
-        self._woken.clear()
+        self._freed.clear()
+        self._ready.clear()
         room = min(self._slots - self._busy, CLAIM_LIMIT)
         if room < 1 or not self._finisher.has_room:
-            await self._woken.wait()
+            await self._freed.wait()
             return
         leases = await self._claim(room)
         self._keeper.hold(leases)
@@ -155,14 +158,14 @@ class Worker:
         """Until a hint says that there may be work, or the pause that grows while there is none."""
         try:
             async with asyncio.timeout(self._idle.next()):
-                await self._woken.wait()
+                await self._ready.wait()
         except TimeoutError:
             return
 
     def _hear(self, hint: Hint) -> None:
         if hint.ready or hint.foreign:
             self._idle.reset()
-            self._woken.set()
+            self._ready.set()
         fenced = [self._running[id][0] for id in hint.fenced if id in self._running]
         if fenced:
             self._check(fenced)
@@ -208,11 +211,11 @@ class Worker:
         if held is not None and held[0] is lease:
             del self._running[lease.head.id]
         self._busy -= 1
-        self._woken.set()
+        self._freed.set()
 
     def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
         self._keeper.drop(outcome.lease for outcome in outcomes)
-        self._woken.set()
+        self._freed.set()
         for answer in answers:
             if answer.error is not None:
                 logger.warning(

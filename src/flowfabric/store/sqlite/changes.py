@@ -142,7 +142,7 @@ def _known_keys(
 
 def _write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
     heads = [submission.execution for submission in fresh]
-    rows = [cells(insert_cells(head)) for head in heads]
+    rows = [insert_cells(head) for head in heads]
     run_many(connection, "execution_insert", rows)
     run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
     lines = [(head.id, "submitted", "{}") for head in heads]
@@ -238,7 +238,7 @@ def write_beside(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
 ) -> None:
     """What goes with patches that were written: attempts, tags, log lines."""
-    attempts = [cells(attempt_cells(t.attempt)) for t in transitions if t.attempt is not None]
+    attempts = [attempt_cells(t.attempt) for t in transitions if t.attempt is not None]
     run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
     tags = [(t.id, key, value) for t in transitions for key, value in (t.tags or {}).items()]
     run_many(connection, "tag_upsert", tags)

@@ -54,8 +54,18 @@ INSERT_COLUMNS = (
 )
 CHUNKS = (100, 25, 5, 1)
 
-insert_cells: Callable[[Execution], tuple[Cell, ...]] = attrgetter(*INSERT_COLUMNS)
-attempt_cells: Callable[[Attempt], tuple[Cell, ...]] = attrgetter("execution", *ATTEMPT_COLUMNS)
+
+def _cells_of(names: Iterable[str], enums: frozenset[str]) -> Callable[..., tuple[Cell, ...]]:
+    """A reader of these attributes, and of the bare values of those that are enums."""
+    return attrgetter(*(f"{name}._value_" if name in enums else name for name in names))
+
+
+insert_cells: Callable[[Execution], tuple[Cell, ...]] = _cells_of(
+    INSERT_COLUMNS, frozenset({"state", "reason"})
+)
+attempt_cells: Callable[[Attempt], tuple[Cell, ...]] = _cells_of(
+    ("execution", *ATTEMPT_COLUMNS), frozenset({"kind", "lifecycle"})
+)
 
 _heads = msgspec.json.Decoder(list[Execution], strict=False)
 _claimed = msgspec.json.Decoder(list[tuple[Execution, str]], strict=False)

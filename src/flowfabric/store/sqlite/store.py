@@ -53,6 +53,8 @@ from flowfabric.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+_RENEWAL = frozenset({"lease_until_ms", "renewed_ms"})
+
 
 class SqliteStore:
     """One file. `synchronous`: FULL (default) or NORMAL."""
@@ -96,6 +98,7 @@ class SqliteStore:
                 patiently(lambda: connect(self.path, self._synchronous)),
                 is_watched=lambda: self.hints.is_heard,
                 on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
+                is_synchronous=self._synchronous == "FULL",
             )
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
@@ -113,11 +116,18 @@ class SqliteStore:
         self._setup = None
 
     async def _write(
-        self, work: Callable[[sqlite3.Connection], T], *, rows: int, urgent: bool = False
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        rows: int,
+        urgent: bool = False,
+        passing: bool = False,
     ) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is not open")
-        return await asyncio.wrap_future(self._writer.submit(work, rows=rows, urgent=urgent))
+        return await asyncio.wrap_future(
+            self._writer.submit(work, rows=rows, urgent=urgent, passing=passing)
+        )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._reader is None:
@@ -149,7 +159,9 @@ class SqliteStore:
 
     async def claim(self, ask: Claim) -> list[Lease]:
         refuse_skew(self._clock, ask.now_ms)
-        return await self._write(lambda connection: sql.claim(connection, ask), rows=ask.limit)
+        return await self._write(
+            lambda connection: sql.claim(connection, ask), rows=ask.limit, passing=True
+        )
 
     async def apply(
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
@@ -160,6 +172,7 @@ class SqliteStore:
             lambda connection: self._apply(connection, transitions, now_ms),
             rows=len(transitions),
             urgent=urgent,
+            passing=all(transition.patch.keys() <= _RENEWAL for transition in transitions),
         )
         self.hints.publish(hint_of(transitions))
         return answers

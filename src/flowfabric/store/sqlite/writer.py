@@ -39,9 +39,12 @@ class Work(NamedTuple):
     fail: Callable[[BaseException], None]
     is_wanted: Callable[[], bool]
     rows: int
+    is_passing: bool
 
 
-def _work(run: Callable[[sqlite3.Connection], T], future: Future[T], rows: int) -> Work:
+def _work(
+    run: Callable[[sqlite3.Connection], T], future: Future[T], *, rows: int, is_passing: bool
+) -> Work:
     answer: list[T] = []
 
     def do(connection: sqlite3.Connection) -> None:
@@ -53,11 +56,17 @@ def _work(run: Callable[[sqlite3.Connection], T], future: Future[T], rows: int) 
         fail=future.set_exception,
         is_wanted=future.set_running_or_notify_cancel,
         rows=rows,
+        is_passing=is_passing,
     )
 
 
 class Writer:
-    """Owns the writing connection. `on_foreign` is called when another process has written."""
+    """Owns the writing connection. `on_foreign` is called when another process has written.
+
+    A *passing* work holds nothing that must outlive the machine: a lease that power loss takes
+    away had a holder that is gone too. Where writes are synchronised, a transaction of passing
+    works alone is not; the next one that is makes it last.
+    """
 
     def __init__(
         self,
@@ -65,8 +74,11 @@ class Writer:
         *,
         is_watched: Callable[[], bool],
         on_foreign: Callable[[], None],
+        is_synchronous: bool = False,
     ) -> None:
         self._connection = connection
+        self._is_synchronous = is_synchronous
+        self._is_passing = False
         self._is_watched = is_watched
         self._on_foreign = on_foreign
         self._urgent: deque[Work] = deque()
@@ -79,13 +91,19 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, run: Callable[[sqlite3.Connection], T], *, rows: int = 1, urgent: bool = False
+        self,
+        run: Callable[[sqlite3.Connection], T],
+        *,
+        rows: int = 1,
+        urgent: bool = False,
+        passing: bool = False,
     ) -> Future[T]:
         future: Future[T] = Future()
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the store is closed")
-            (self._urgent if urgent else self._queue).append(_work(run, future, rows))
+            work = _work(run, future, rows=rows, is_passing=passing and self._is_synchronous)
+            (self._urgent if urgent else self._queue).append(work)
             self._changed.notify()
         return future
 
@@ -126,10 +144,13 @@ class Writer:
                 self._changed.wait(WATCH_SECONDS if self._is_watched() else IDLE_SECONDS)
             return bool(self._queue or self._urgent or not self._closing)
 
-    def _take(self) -> Work | None:
+    def _take(self, *, only_passing: bool = False) -> Work | None:
         with self._changed:
             while self._urgent or self._queue:
-                work = (self._urgent or self._queue).popleft()
+                queue = self._urgent or self._queue
+                if only_passing and not queue[0].is_passing:
+                    return None
+                work = queue.popleft()
                 if work.is_wanted():
                     return work
         return None
@@ -140,7 +161,7 @@ class Writer:
             return
         works = [first]
         try:
-            _begin(connection)
+            self._begin(connection, first)
             self._fill(connection, works)
             connection.execute("COMMIT")
         except BaseException as error:
@@ -156,12 +177,19 @@ class Writer:
         rows = works[0].rows
         works[0].do(connection)
         while rows < TRANSACTION_ROWS and time.monotonic() < end:
-            work = self._take()
+            work = self._take(only_passing=works[0].is_passing)
             if work is None:
                 return
             works.append(work)
             rows += work.rows
             work.do(connection)
+
+    def _begin(self, connection: sqlite3.Connection, first: Work) -> None:
+        if first.is_passing != self._is_passing:
+            level = "NORMAL" if first.is_passing else "FULL"
+            connection.execute(f"PRAGMA synchronous = {level}")
+            self._is_passing = first.is_passing
+        patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
     def _one_by_one(
         self, connection: sqlite3.Connection, works: list[Work], error: BaseException
@@ -172,7 +200,7 @@ class Writer:
             return
         for work in works:
             try:
-                _begin(connection)
+                self._begin(connection, work)
                 work.do(connection)
                 connection.execute("COMMIT")
             except BaseException as own:
@@ -185,10 +213,6 @@ class Writer:
 def _data_version(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
-
-
-def _begin(connection: sqlite3.Connection) -> None:
-    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
 
 def _rollback(connection: sqlite3.Connection) -> None:
