@@ -13,6 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from flowfabric.core import names
+from flowfabric.core.duration import instant_ms
 from flowfabric.core.endings import Ending, attempt_of, ended
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
@@ -65,14 +66,14 @@ def submit(order: Order, now_ms: int) -> Submission:
     facts = Facts(
         deadline_ms=deadline_of(order, now_ms),
         next_kind=AttemptKind.INITIAL,
-        not_before_ms=order.delay_until_ms,
+        not_before_ms=_instant(order.delay_until_ms, "delay_until_ms"),
     )
     return Submission(
         execution=_new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms),
         payload=names.body(order.payload, "payload"),
         tags=names.tags(order.tags) if order.tags else order.tags,
         key=names.idempotency_key(order.key),
-        digest=order.digest,
+        digest=names.note(order.digest, "digest") if order.digest else "",
         key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
     )
 
@@ -87,13 +88,17 @@ def _require_names(namespace: str, lane: str, kind: str) -> None:
 
 def deadline_of(order: Order, now_ms: int) -> int | None:
     """When it must have ended, said by the order or by its policy."""
-    deadline = order.deadline_ms
+    deadline = _instant(order.deadline_ms, "deadline")
     if deadline is None:
         span = parse_policy(order.policy).timeout_policy.execution_deadline_ms
         return None if span is None else now_ms + span
     if deadline <= now_ms:
         raise InvalidInput("is in the past", field="deadline", hint="give an instant to come")
     return deadline
+
+
+def _instant(value: int | None, field: str) -> int | None:
+    return None if value is None else instant_ms(value, field)
 
 
 def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -> Execution:
@@ -103,7 +108,7 @@ def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -
         namespace=order.namespace,
         lane=order.lane,
         kind=order.kind,
-        creator=order.creator,
+        creator=names.note(order.creator, "creator") if order.creator else "",
         created_ms=now_ms,
         updated_ms=now_ms,
         policy=order.policy,
@@ -158,8 +163,9 @@ def renew(lease: Lease, now_ms: int, ttl_ms: int) -> Transition:
 
 def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) -> Transition:
     """Say how far it is. What is not said stays as it was."""
-    if pct is not None and not 0 <= pct <= 100:
-        raise InvalidInput(f"{pct} is not a percentage", field="pct", hint="0 to 100")
+    if pct is not None and not (type(pct) is int and 0 <= pct <= 100):
+        hint = "a whole number from 0 to 100"
+        raise InvalidInput(f"{pct!r} is not a percentage", field="pct", hint=hint)
     patch: dict[str, Value] = {"updated_ms": now_ms}
     if pct is not None:
         patch["progress_pct"] = pct
@@ -238,7 +244,9 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     head = lease.head
     left = None if head.attempt_until_ms is None else max(head.attempt_until_ms - now_ms, 1)
     facts = Facts(
-        deadline_ms=head.deadline_ms, next_kind=AttemptKind.RESUME, not_before_ms=until_ms
+        deadline_ms=head.deadline_ms,
+        next_kind=AttemptKind.RESUME,
+        not_before_ms=_instant(until_ms, "until_ms"),
     )
     patch = settle(facts, now_ms).patch(
         attempt_state=AttemptState.INTERRUPTED,

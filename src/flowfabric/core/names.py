@@ -17,6 +17,8 @@ LANE_BYTES_MAX = 64
 NAMESPACE_BYTES_MAX = 64
 TASK_BYTES_MAX = 256
 WORKER_BYTES_MAX = 256
+TOKEN_BYTES_MAX = 256
+NOTE_BYTES_MAX = 256
 IDEMPOTENCY_KEY_BYTES_MAX = 512
 TAG_KEY_BYTES_MAX = 128
 TAG_VALUE_BYTES_MAX = 256
@@ -103,8 +105,20 @@ def priority(value: object, field: str = "priority") -> int:
     return min(max(value, PRIORITY_MIN), PRIORITY_MAX)
 
 
-def body(data: bytes, field: str) -> bytes:
+def lease_token(text: object, field: str = "token") -> str:
+    """1 to 256 bytes without whitespace or control characters; the caller's, and random."""
+    return _word(text, field, TOKEN_BYTES_MAX)
+
+
+def note(text: object, field: str) -> str:
+    """Up to 256 bytes of any text but NUL; may be empty."""
+    return _storable(_text(text, field, "write it as text"), field, NOTE_BYTES_MAX)
+
+
+def body(data: object, field: str) -> bytes:
     """An input or a result: at most one mebibyte."""
+    if not isinstance(data, bytes):
+        raise _refusal(field, f"expected bytes, got {_kind(data)}", "encode it first")
     if len(data) > BODY_BYTES_MAX:
         raise PayloadTooLarge(
             f"{len(data)} bytes are over the limit of {BODY_BYTES_MAX}", field=field

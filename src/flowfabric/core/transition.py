@@ -145,12 +145,10 @@ def refuse_doubles(names: Sequence[str]) -> None:
 
 
 def clip(text: str, limit_bytes: int = DETAIL_LIMIT) -> str:
-    """Keep what people say within the limit of a log line, whatever their script."""
-    if len(text) * 4 <= limit_bytes:
-        return text
-    data = text.encode(errors="replace")
+    """What people say, within the limit of a log line, as text that every store can keep."""
+    data = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
     if len(data) <= limit_bytes:
-        return text
+        return data.decode()
     return data[: limit_bytes - 3].decode(errors="ignore") + "…"
 
 

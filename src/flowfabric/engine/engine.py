@@ -13,7 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from flowfabric.core import lifecycle, names, operator, refusal
-from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id
+from flowfabric.core.duration import DURATION_MS_MAX
+from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
@@ -117,6 +118,7 @@ class Engine:
             refused.clear()
             for position, order in enumerate(orders):
                 try:
+                    _require_partition(order.id, self.counts)
                     batch.append(_submission(order, now_ms, closed))
                 except FlowFabricError as error:
                     refused[position] = error
@@ -151,9 +153,10 @@ class Engine:
         `only` takes that one execution or nothing, and raises when there is none such.
         """
         _require_ttl(ttl_ms)
-        _require_token(token)
+        names.lease_token(token)
         names.worker_name(worker)
-        open_lanes = await self.lanes.serving(tuple(dict.fromkeys(lanes)))
+        wanted = dict.fromkeys(names.lane_name(lane) for lane in lanes)
+        open_lanes = await self.lanes.serving(tuple(wanted))
         if not open_lanes or limit < 1:
             return []
 
@@ -365,8 +368,17 @@ class Engine:
         return decided[0], replies[0], now_ms
 
 
+def _require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
+    if partition_of(parse_execution_id(id)) >= counts.flow:
+        raise InvalidInput(
+            f"{id} is in no partition of this store",
+            field="execution_id",
+            code="invalid_partition_index",
+            hint=f"partitions are 0 to {counts.flow - 1}",
+        )
+
+
 def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> Submission:
-    parse_execution_id(order.id)
     if order.lane in closed:
         raise LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
     return lifecycle.submit(order, now_ms)
@@ -388,7 +400,8 @@ def _submitted(order: Order, inserted: Inserted) -> Submitted:
 def _renewed(lease: Lease, reply: Applied | Rejected, now_ms: int, ttl_ms: int) -> Renewed:
     if isinstance(reply, Rejected):
         return Renewed(lease, _lease_error(reply.current, lease, now_ms))
-    head = msgspec.structs.replace(lease.head, lease_until_ms=now_ms + ttl_ms, renewed_ms=now_ms)
+    until_ms = max(now_ms + ttl_ms, lease.until_ms)
+    head = msgspec.structs.replace(lease.head, lease_until_ms=until_ms, renewed_ms=now_ms)
     return Renewed(Lease(head, lease.payload))
 
 
@@ -413,14 +426,9 @@ def _was_held(row: Execution, lease: Lease) -> bool:
 
 
 def _require_ttl(ttl_ms: int) -> None:
-    if ttl_ms < LEASE_TTL_FLOOR_MS:
+    if type(ttl_ms) is not int or not LEASE_TTL_FLOOR_MS <= ttl_ms <= DURATION_MS_MAX:
         raise InvalidInput(
-            f"{ttl_ms} ms is too short", field="ttl_ms", hint=f"at least {LEASE_TTL_FLOOR_MS} ms"
-        )
-
-
-def _require_token(token: str) -> None:
-    if not token:
-        raise InvalidInput(
-            "must not be empty", field="token", hint="mint a random one for each claim"
+            f"{ttl_ms!r} is not how long a lease can last",
+            field="ttl_ms",
+            hint=f"whole milliseconds, at least {LEASE_TTL_FLOOR_MS}",
         )

@@ -138,7 +138,11 @@ class Reading:
         return [stored[number] for number in sorted(stored)]
 
     async def events(self, feed: Feed) -> list[Event]:
-        return await self._store.tail(feed)
+        """Lines of the log after a cursor, a page of them."""
+        limit = min(feed.limit, PAGE_LIMIT)
+        if limit < 1:
+            return []
+        return await self._store.tail(msgspec.structs.replace(feed, limit=limit))
 
     async def explain(self, id: ExecutionId) -> Explanation:
         """Why it is not running, or what it does."""
@@ -155,6 +159,7 @@ class Reading:
 
     async def list_lanes(self, after: str = "", limit: int = PAGE_LIMIT) -> LanePage:
         """A page of lanes in order of their names."""
+        limit = min(limit, PAGE_LIMIT)
         if limit < 1:
             return LanePage([], None)
         lanes = await self._store.lanes(after, limit + 1)

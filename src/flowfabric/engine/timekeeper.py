@@ -72,6 +72,8 @@ class Timekeeper:
             return Sweep(0, 1, {}, again=False, next_ms=self._clock.now_ms() + 1_000)
 
     async def _sweep(self, _: int) -> Sweep:
+        # A clock that is behind would find nothing due, and nothing would tell it.
+        self._clock.follow(await self._store.now())
         now_ms = self._clock.now_ms()
         due = await self._store.due(now_ms, self._batch)
         duties: Counter[Duty] = Counter()

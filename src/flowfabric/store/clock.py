@@ -7,6 +7,7 @@ Tests replace a store's clock, never the comparison with it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 SKEW_LIMIT_MS = 500
@@ -19,14 +20,28 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock, held back so that it never runs backwards."""
+    """The machine's clock, made to never go back.
 
-    def __init__(self) -> None:
-        self._last_ms = 0
+    When somebody sets the machine's clock back, time goes on at half speed until the machine has
+    caught up: leases still end and timers still fire.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        steady_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        self._last_ns = wall_ns()
+        self._steady_last_ns = steady_ns()
 
     def now_ms(self) -> int:
-        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
-        return self._last_ms
+        wall, steady = self._wall_ns(), self._steady_ns()
+        if wall < self._last_ns:
+            wall = self._last_ns + (steady - self._steady_last_ns) // 2
+        self._last_ns, self._steady_last_ns = wall, steady
+        return wall // 1_000_000
 
 
 class FollowingClock:

@@ -17,7 +17,7 @@ from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.policy import parse_policy
 from flowfabric.core.states import CLAIMABLE, Reason, State
-from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
 from flowfabric.errors import (
     FlowFabricError,
@@ -154,7 +154,7 @@ class Driver:
 
     # -- submitting and claiming ----------------------------------------------------------------
 
-    async def submit(self, order: Order) -> Submitted | FlowFabricError:
+    async def submit(self, order: Order) -> object:
         before, now_ms = self.picture, self.clock.now_ms()
         known = self._keys.get((order.namespace, order.key or ""))
         first = known[0] if order.key and known and known[1] > now_ms else None
@@ -171,7 +171,7 @@ class Driver:
         elif made.created and order.key:
             until_ms = now_ms + parse_policy(order.policy).dedup_window_ms
             self._keys[order.namespace, order.key] = (order.id, until_ms)
-        return made
+        return made.error or made
 
     async def claim(self, ask: Ask) -> list[Lease] | FlowFabricError:
         """Claim, and compare with what the rows say must be handed out."""
@@ -253,13 +253,20 @@ class Driver:
         """The lease to show; a live one is claimed if nobody holds any in this phase."""
         live = self._live(started)
         if pick.mode != "kept" and not live:
-            await self.claim(Ask(lanes=LANES, start=started is not False))
+            for who in range(len(self.engines)):
+                await self.claim(Ask(lanes=LANES, who=who, start=started is not False))
             live = self._live(started)
         kept = self.leases if pick.mode == "kept" else live or self.leases
         if not kept:
             return None
         lease = kept[-1 - pick.number % len(kept)]
         return lease if pick.mode != "foreign" else self._forged(lease, pick.twist)
+
+    def is_last(self, lease: Lease) -> bool:
+        """Whether its holder was given no newer copy of this lease."""
+        mine = (lease.id, lease.token, lease.epoch)
+        copies = [kept for kept in self.leases if (kept.id, kept.token, kept.epoch) == mine]
+        return copies[-1:] == [lease]
 
     def _live(self, started: bool | None) -> list[Lease]:
         fitting = [lease for lease in self.leases if started in (None, lease.started)]

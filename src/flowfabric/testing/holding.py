@@ -17,6 +17,7 @@ from flowfabric.core.states import RUNNABLE, State
 from flowfabric.core.transition import Applied, Changeset, Transition
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.errors import FlowFabricError
+from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.driver import ANSWERS, Driver, Pick, require
 
 T = TypeVar("T")
@@ -42,6 +43,29 @@ async def hold(
         require(before.loaded == driver.picture.loaded, f"{lease} holds nothing and wrote")
     if isinstance(told, Lease):
         driver.leases.append(told)
+    return told
+
+
+async def renew(driver: Driver, pick: Pick, ttl_ms: int) -> object:
+    """One at a time. Who shows an older lease than the last it was given asks for the full time.
+
+    With less it would take back what it was promised meanwhile; the timer stands on that promise.
+    """
+    lease = await driver.lease(pick, started=None)
+    if lease is None:
+        return NOTHING
+    ttl_ms = ttl_ms if driver.is_last(lease) else TTL_MS
+
+    async def renewed(held: Lease) -> Lease:
+        answer = (await driver.engine.renew([held], ttl_ms))[0]
+        if answer.error is not None:
+            raise answer.error
+        return answer.lease
+
+    told = await hold(driver, lease, renewed, phase=None)
+    if isinstance(told, Lease):
+        stored_ms = driver.head(lease.id).lease_until_ms
+        require(told.until_ms == stored_ms, f"renewed until {told.until_ms}, stored {stored_ms}")
     return told
 
 
@@ -80,10 +104,10 @@ def _is_last(row: Execution, failure: Failure) -> bool:
     return bool(named) and failure.category not in named
 
 
-async def renew_many(driver: Driver, picks: Sequence[Pick], ttl_ms: int) -> object:
+async def renew_many(driver: Driver, picks: Sequence[Pick]) -> object:
     found = [await driver.lease(pick, started=None) for pick in picks]
     leases = [lease for lease in found if lease is not None]
-    return await _hold_many(driver, leases, lambda: driver.engine.renew(leases, ttl_ms))
+    return await _hold_many(driver, leases, lambda: driver.engine.renew(leases, TTL_MS))
 
 
 async def finish_many(driver: Driver, picks: Sequence[Pick], until_ms: int) -> object:

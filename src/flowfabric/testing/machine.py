@@ -62,7 +62,7 @@ LATE: dict[str, Callable[[Execution, int], object]] = {
 }
 
 # Which leases a verb is for: begun, not begun, or either. Most are for a begun attempt.
-PHASES: dict[str, bool | None] = {"start": False, "renew": None, "release": None}
+PHASES: dict[str, bool | None] = {"start": False, "release": None}
 OPEN = frozenset(State) - TERMINAL
 # Where an operator's verb mostly has something to do.
 STATES: dict[str, frozenset[State]] = {
@@ -205,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # -- submitting and claiming --------------------------------------------------------------
 
-    @initialize(wishes=st.lists(some.wishes, min_size=1, max_size=3))
+    @initialize(wishes=st.lists(some.wishes, min_size=2, max_size=4))
     def begin(self, wishes: list[Wish]) -> None:
         for wish in wishes:
             self._submit(wish)
@@ -238,13 +238,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(pick=some.picks, ttl_ms=some.ttls_ms)
     def renew(self, pick: Pick, ttl_ms: int) -> None:
-        async def renewed(engine: Engine, lease: Lease) -> Lease:
-            answer = (await engine.renew([lease], ttl_ms))[0]
-            if answer.error is not None:
-                raise answer.error
-            return answer.lease
-
-        self._hold("renew", pick, renewed)
+        self._all("renew", lambda driver: holding.renew(driver, pick, ttl_ms))
 
     @rule(pick=some.picks, pct=st.sampled_from((None, 0, 50, 100)))
     def progress(self, pick: Pick, pct: int | None) -> None:
@@ -271,9 +265,9 @@ class EngineMachine(RuleBasedStateMachine):
     def release(self, pick: Pick) -> None:
         self._hold("release", pick, lambda engine, lease: engine.release(lease))
 
-    @rule(picks=st.lists(some.picks, min_size=2, max_size=4), ttl_ms=some.ttls_ms)
-    def renew_many(self, picks: list[Pick], ttl_ms: int) -> None:
-        self._all("renew many", lambda driver: holding.renew_many(driver, picks, ttl_ms))
+    @rule(picks=st.lists(some.picks, min_size=2, max_size=4))
+    def renew_many(self, picks: list[Pick]) -> None:
+        self._all("renew many", lambda driver: holding.renew_many(driver, picks))
 
     @rule(picks=st.lists(some.picks, min_size=2, max_size=4), ms=some.spans_ms)
     def finish_many(self, picks: list[Pick], ms: int) -> None:

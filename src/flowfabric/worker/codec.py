@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_type_hints
 
 import msgspec
@@ -20,6 +21,8 @@ _UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 def annotations_of(name: str, function: Callable[..., object]) -> dict[str, Any]:
     """The types that a function names for its parameters and its result."""
+    while isinstance(function, partial):
+        function = function.func
     try:
         return get_type_hints(function, include_extras=True)
     except Exception as error:

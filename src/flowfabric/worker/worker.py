@@ -54,8 +54,8 @@ class Worker:
         self._slots = slots
         self._ttl_ms = ttl_ms
         self._drain_seconds = drain_seconds
-        self._running: dict[ExecutionId, tuple[Lease, asyncio.Task[None]]] = {}
-        self._busy = 0
+        # By epoch too: a lost attempt may still clean up while its successor runs here.
+        self._running: dict[tuple[ExecutionId, int], tuple[Lease, asyncio.Task[None]]] = {}
         self._unanswered: str | None = None
         self._is_handing_back = False
         self._checks: set[asyncio.Task[None]] = set()
@@ -111,16 +111,15 @@ class Worker:
     async def _round(self) -> None:
         self._freed.clear()
         self._ready.clear()
-        room = min(self._slots - self._busy, CLAIM_LIMIT)
+        room = min(self._slots - len(self._running), CLAIM_LIMIT)
         if room < 1 or not self._finisher.has_room:
             await self._freed.wait()
             return
         leases = await self._claim(room)
         self._keeper.hold(leases)
-        self._busy += len(leases)
         for lease in leases:
             task = asyncio.get_running_loop().create_task(self._attempt(lease))
-            self._running[lease.head.id] = (lease, task)
+            self._running[lease.head.id, lease.head.epoch] = (lease, task)
         if leases:
             self._idle.reset()
             self._tell_timers(leases)
@@ -166,12 +165,13 @@ class Worker:
         if hint.ready or hint.foreign:
             self._idle.reset()
             self._ready.set()
-        fenced = [self._running[id][0] for id in hint.fenced if id in self._running]
-        if fenced:
-            self._check(fenced)
+        if hint.fenced:
+            self._check([held for held, _ in self._running.values() if held.id in hint.fenced])
 
     def _check(self, leases: Sequence[Lease]) -> None:
         """A hint says that these are over: ask the store, which also knows why."""
+        if not leases:
+            return
         check = asyncio.get_running_loop().create_task(self._renew_now(leases))
         self._checks.add(check)
         check.add_done_callback(self._checks.discard)
@@ -199,19 +199,12 @@ class Worker:
             # A lost lease leaves nothing to say; a drain hands the work back.
             outcome = Released(lease) if self._is_handing_back else None
         finally:
-            self._forget(lease)
+            del self._running[lease.head.id, lease.head.epoch]
+            self._freed.set()
         if outcome is None:
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
-
-    def _forget(self, lease: Lease) -> None:
-        """Its slot is free. A later lease of the same execution may run here already."""
-        held = self._running.get(lease.head.id)
-        if held is not None and held[0] is lease:
-            del self._running[lease.head.id]
-        self._busy -= 1
-        self._freed.set()
 
     def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
         self._keeper.drop(outcome.lease for outcome in outcomes)
@@ -234,8 +227,8 @@ class Worker:
         asyncio.get_running_loop().call_soon(self._stop_task, lease, error)
 
     def _stop_task(self, lease: Lease, error: FlowFabricError) -> None:
-        held = self._running.get(lease.id)
-        if held is None or held[0].epoch != lease.epoch or held[1].cancelling():
+        held = self._running.get((lease.id, lease.epoch))
+        if held is None or held[1].cancelling():
             return
         logger.info(
             "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}

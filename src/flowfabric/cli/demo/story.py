@@ -43,6 +43,7 @@ class Story:
         self._listener: Handle[object] | None = None
 
     async def play(self) -> Evidence:
+        self._tell("demo", "starts two worker processes; they share nothing but the store")
         await self._shop.app.connect()
         follower = Follower(self._shop.app.engine)
         await follower.begin()

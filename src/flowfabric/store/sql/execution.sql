@@ -56,7 +56,7 @@ WHERE e.n IN (SELECT value FROM json_each(?1))
 
 -- name: execution_patch_held@sqlite
 -- Write named columns where the lease is still the one that was shown.
-WITH clock (now_ms) AS (VALUES (?1)), new (id, held_epoch, token, started{more}) AS (VALUES {rows})
+WITH clock (now_ms) AS (VALUES (?)), new (id, held_epoch, token, started{more}) AS (VALUES {rows})
 UPDATE execution AS e SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started

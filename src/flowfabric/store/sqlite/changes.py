@@ -8,74 +8,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import chain
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
 from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
-from flowfabric.store.queries import statements
 from flowfabric.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
-    COLUMNS,
-    INSERT_COLUMNS,
-    Cell,
     attempt_cells,
     cells,
-    chunks,
     decode_heads,
     decode_lanes,
     decode_leases,
     encode,
     ids_json,
     insert_cells,
-    row_marks,
 )
-
-SQL = statements("sqlite")
-ALL_COLUMNS = ", ".join(f"e.{name}" for name in COLUMNS)
+from flowfabric.store.sqlite.statements import ALL_COLUMNS, one_text, run, run_many
 
 Shape = tuple[bool, tuple[str, ...]]
-
-
-@lru_cache(maxsize=2048)
-def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> str:
-    return SQL[name].format(
-        rows=row_marks(width, count),
-        columns=", ".join(INSERT_COLUMNS),
-        names=", ".join(names),
-        more="".join(f", {column}" for column in names),
-        values=", ".join(f"new.{column}" for column in names),
-        patch="".join(f"{column} = new.{column}, " for column in names),
-        one=row_marks(1 + len(names), 1),
-        alike="".join(f"{column} = (SELECT {column} FROM clock), " for column in names),  # noqa: S608
-    )
-
-
-def run_many(
-    connection: sqlite3.Connection,
-    name: str,
-    rows: Sequence[Sequence[Cell]],
-    *,
-    names: tuple[str, ...] = (),
-    first: Sequence[Cell] = (),
-) -> int:
-    """One statement per chunk of rows; answers how many rows were changed."""
-    # A cursor's own count is not kept for statements that begin with a WITH.
-    before = connection.total_changes
-    for chunk in chunks(rows):
-        sql = _filled(name, len(chunk[0]), len(chunk), names)
-        connection.execute(sql, [*first, *chain.from_iterable(chunk)])
-    return connection.total_changes - before
-
-
-def one_text(connection: sqlite3.Connection, name: str, *arguments: Cell, columns: str = "") -> str:
-    """The single JSON text that a reading statement answers."""
-    sql = SQL[name].format(columns=columns) if columns else SQL[name]
-    text: str = connection.execute(sql, arguments).fetchone()[0]
-    return text
 
 
 def load_heads(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Execution]:
@@ -155,7 +107,7 @@ def _write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_
         if s.key is not None
     ]
     run_many(connection, "idempotency_upsert", keys)
-    connection.execute(SQL["lane_ensure"], (ids_json({head.lane for head in heads}),))
+    run(connection, "lane_ensure", ids_json({head.lane for head in heads}))
 
 
 def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
@@ -195,8 +147,8 @@ _peeked = msgspec.json.Decoder(list[tuple[int, int, str, int]])
 def _take(connection: sqlite3.Connection, ask: Claim, numbers: str) -> None:
     until_ms = ask.now_ms + ask.ttl_ms
     name, line = ("execution_claim", "claimed") if ask.start else ("execution_grant", "granted")
-    connection.execute(SQL[name], (numbers, ask.token, ask.worker, until_ms, ask.now_ms))
-    connection.execute(SQL["log_claims"], (numbers, ask.now_ms, line))
+    run(connection, name, numbers, ask.token, ask.worker, until_ms, ask.now_ms)
+    run(connection, "log_claims", numbers, ask.now_ms, line)
 
 
 def patch(
@@ -261,5 +213,5 @@ def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) 
     if len(lanes) < len(changes):
         return False
     for lane in lanes:
-        connection.execute(SQL["lane_set"], cells((lane.name, lane.state, lane.rev)))
+        run(connection, "lane_set", *cells((lane.name, lane.state, lane.rev)))
     return True

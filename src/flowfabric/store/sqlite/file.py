@@ -16,7 +16,8 @@ import msgspec
 
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import InvalidInput, StoreMismatch
-from flowfabric.store.queries import migrations, statements
+from flowfabric.store.queries import migrations
+from flowfabric.store.sqlite.statements import one_text, run
 
 APPLICATION_ID = 0x46464250
 SQLITE_FLOOR = (3, 35, 0)
@@ -160,11 +161,11 @@ def _first_start(connection: sqlite3.Connection, counts: PartitionCounts) -> Non
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     facts = {**asdict(counts), "incarnation": secrets.token_hex(8)}
     for name, value in facts.items():
-        connection.execute(statements("sqlite")["meta_set"], (name, str(value)))
+        run(connection, "meta_set", name, str(value))
 
 
 def _checked_setup(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:
-    text = connection.execute(statements("sqlite")["meta_load"]).fetchone()[0]
+    text = one_text(connection, "meta_load")
     facts = msgspec.json.decode(text, type=dict[str, str])
     names = asdict(PartitionCounts())
     stored = PartitionCounts(**{name: int(facts[name]) for name in names})

@@ -20,7 +20,7 @@ from flowfabric.core.model import (
     Query,
     Want,
 )
-from flowfabric.store.sqlite.changes import ALL_COLUMNS, SQL, load_heads, one_text
+from flowfabric.store.sqlite.changes import load_heads
 from flowfabric.store.sqlite.rows import (
     decode_attempts,
     decode_bodies,
@@ -31,6 +31,7 @@ from flowfabric.store.sqlite.rows import (
     encode,
     ids_json,
 )
+from flowfabric.store.sqlite.statements import ALL_COLUMNS, one_text, run
 
 # Greater than every id: ids are ASCII.
 _AFTER_ALL_IDS = "\x7f"
@@ -98,7 +99,7 @@ def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[
 
 def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
     text = one_text(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
-    upcoming = connection.execute(SQL["execution_next_due"], (now_ms,)).fetchone()[0]
+    upcoming = run(connection, "execution_next_due", now_ms).fetchone()[0]
     return DueBatch(decode_due(text), upcoming)
 
 

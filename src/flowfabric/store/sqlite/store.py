@@ -49,6 +49,7 @@ from flowfabric.store.sqlite import reads
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.rows import decode_events
+from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -236,7 +237,7 @@ class SqliteStore:
         incarnation = self._setup.incarnation if self._setup else ""
 
         def work(connection: sqlite3.Connection) -> list[Event]:
-            last: int = connection.execute(sql.SQL["log_last"]).fetchone()[0]
+            last: int = run(connection, "log_last").fetchone()[0]
             after = parse_cursor(feed.after, incarnation, last=last)
             return decode_events(reads.log(connection, feed, after), incarnation)
 

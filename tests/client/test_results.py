@@ -1,0 +1,185 @@
+"""The waiting room: who waits hears of the end, whoever wrote it, and asks the store seldom."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from flowfabric import App, StoreUnavailable, Task
+from flowfabric.client import results
+from flowfabric.store import open_store
+from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
+from tests.app.stage import PATIENCE_SECONDS, Gate, eventually, running
+from tests.conftest import store_url
+
+
+@pytest.fixture
+def faulty(store_kind: str, tmp_path: Path) -> FaultyStore:
+    return FaultyStore(open_store(store_url(store_kind, tmp_path / "app.db")))
+
+
+@pytest.fixture
+async def app(faulty: FaultyStore) -> AsyncIterator[App]:
+    app = App(store=faulty, concurrency=1_000)
+    yield app
+    await app.close()
+
+
+def echo_of(app: App) -> Task[int]:
+    @app.task
+    async def echo(n: int) -> int:
+        return n
+
+    return echo
+
+
+async def test_a_thousand_who_wait_ask_a_handful_of_times(app: App, faulty: FaultyStore) -> None:
+    echo = echo_of(app)
+    handles = await app.start_many(echo.bind(n) for n in range(1_000))
+    waiting = [asyncio.create_task(handle.result()) for handle in handles]
+    async with running(app):
+        assert await asyncio.gather(*waiting) == list(range(1_000))
+    # Twice five hundred when they began to wait; ends in this process are handed over.
+    assert faulty.calls[Verb.ENDINGS] <= 8
+
+
+async def test_a_result_that_was_there_before_is_read(app: App) -> None:
+    echo = echo_of(app)
+    async with running(app):
+        handle = await echo.start(3)
+        assert await handle.result() == 3
+    again = App(store=app.engine.store)
+    assert await (await again.handle(handle.id)).result() == 3
+    await again.close()
+
+
+async def test_the_end_is_heard_from_another_app_on_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the net, only the log that the other's write points to can tell.
+    monkeypatch.setattr(results, "NET_SECONDS", 1_000.0)
+    url = store_url("sqlite", tmp_path / "shared.db")
+    ours, theirs = App(url), App(url)
+    here, gate = echo_of(ours), Gate()
+
+    @theirs.task
+    async def echo(n: int) -> int:
+        await gate.wait()
+        return n * 10
+
+    handle = await here.start(4)
+    waiting = asyncio.create_task(handle.result())
+    async with running(theirs):
+        await gate.reached.wait()
+        gate.opened.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await waiting == 40
+    await ours.close()
+
+
+async def test_the_net_catches_an_end_that_no_hint_told(
+    app: App, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "NET_SECONDS", 0.01)
+    echo = echo_of(app)
+    handle = await echo.start(5)
+    waiting = asyncio.create_task(handle.result())
+    await eventually(lambda: _has_followed(faulty))
+    client = await app.connect()
+    app.engine.hints.unsubscribe(client.results._hear)
+    async with running(app):
+        assert await waiting == 5
+
+
+async def _has_followed(faulty: FaultyStore) -> bool:
+    return faulty.calls[Verb.TAIL] > 1
+
+
+async def test_a_store_that_does_not_answer_is_told_to_who_waits(
+    app: App, faulty: FaultyStore
+) -> None:
+    echo = echo_of(app)
+    handle = await echo.start(1)
+    faulty.plan.append(Fault(Verb.ENDINGS, 1, Kind.BEFORE))
+    with pytest.raises(StoreUnavailable):
+        await handle.result()
+    async with running(app):
+        assert await handle.result() == 1
+
+
+async def test_an_error_that_nobody_expected_hangs_nobody(app: App, faulty: FaultyStore) -> None:
+    echo = echo_of(app)
+    handle = await echo.start(1)
+    faulty.plan.append(Fault(Verb.ENDINGS, 1, Kind.TIMEOUT))
+    with pytest.raises(TimeoutError, match="endings did not answer"):
+        await handle.result()
+
+
+async def test_one_row_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
+    app = App(store_url("sqlite", tmp_path / "app.db"))
+    echo = echo_of(app)
+    handles = await app.start_many(echo.bind(n) for n in range(5))
+    with sqlite3.connect(tmp_path / "app.db") as raw:
+        raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (handles[2].id,))
+    raw.close()
+    waiting = [asyncio.create_task(handle.result()) for handle in handles]
+    async with running(app):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [answers[n] for n in (0, 1, 3, 4)] == [0, 1, 3, 4]
+    assert isinstance(answers[2], Exception)
+
+
+async def test_who_no_longer_waits_is_forgotten(app: App) -> None:
+    echo = echo_of(app)
+    handle = await echo.start(1)
+    client = await app.connect()
+    waiting = [asyncio.create_task(handle.result()) for _ in range(3)]
+    await eventually(lambda: _waiting(client.results, 3))
+    waiting[0].cancel()
+    await eventually(lambda: _waiting(client.results, 2))
+    async with running(app):
+        assert await waiting[1] == await waiting[2] == 1
+    assert client.results._waiting == {}
+
+
+async def _waiting(room: results.Results, count: int) -> bool:
+    return sum(map(len, room._waiting.values())) == count
+
+
+@pytest.mark.case("SH-006")
+async def test_the_follower_of_the_log_ends_with_the_app(app: App, faulty: FaultyStore) -> None:
+    echo = echo_of(app)
+    before = asyncio.all_tasks()
+    handle = await echo.start(1)
+    waiting = asyncio.create_task(handle.result())
+    await eventually(lambda: _has_begun(faulty))
+    assert len(asyncio.all_tasks()) > len(before) + 1
+    await app.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await waiting
+    assert asyncio.all_tasks() == before
+
+
+async def _has_begun(faulty: FaultyStore) -> bool:
+    return faulty.calls[Verb.TAIL] > 0
+
+
+async def test_a_failing_log_is_asked_again(
+    app: App, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "NET_SECONDS", 0.001)
+    echo = echo_of(app)
+    faulty.plan.append(Fault(Verb.TAIL, 1, Kind.BEFORE, times=3))
+    handle = await echo.start(1)
+    waiting = asyncio.create_task(handle.result())
+    await eventually(lambda: _has_recovered(faulty))
+    async with running(app):
+        assert await waiting == 1
+
+
+async def _has_recovered(faulty: FaultyStore) -> bool:
+    return faulty.calls[Verb.TAIL] > 4
