@@ -26,8 +26,8 @@ from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.engine.desk import Desk
 
 
-async def due_for(desk: Desk, duty: Duty) -> ExecutionId:
-    """An execution whose one timer is this duty, and which is due now."""
+async def due_for(desk: Desk, duty: Duty, *, in_ms: int = 0) -> ExecutionId:
+    """An execution whose one timer is this duty, and which is due now or a little later."""
     soon_ms = desk.clock.now_ms() + 1_000
     match duty:
         case Duty.EXECUTION_DEADLINE:
@@ -47,7 +47,7 @@ async def due_for(desk: Desk, duty: Duty) -> ExecutionId:
             assert_never(duty)
     due_ms = (await desk.head(id)).due_ms
     assert due_ms is not None
-    desk.clock.set(due_ms)
+    desk.clock.set(due_ms - in_ms)
     return id
 
 
@@ -74,12 +74,18 @@ async def test_each_duty_is_done_once_when_it_is_due(desk: Desk, duty: Duty) -> 
 
 @pytest.mark.parametrize("duty", Duty)
 async def test_no_duty_is_done_a_moment_too_soon(desk: Desk, duty: Duty) -> None:
-    id = await due_for(desk, duty)
+    id = await due_for(desk, duty, in_ms=1)
     before = await desk.head(id)
-    slow = Engine(desk.store, clock=VirtualClock(desk.clock.now_ms() - 1))
-    swept = await Timekeeper(desk.store, slow.clock).run_once()
-    assert (swept.processed, swept.errors, swept.next_ms) == (0, 0, desk.clock.now_ms())
+    swept = await desk.sweep()
+    assert (swept.processed, swept.errors, swept.next_ms) == (0, 0, desk.clock.now_ms() + 1)
     assert await desk.head(id) == before
+
+
+async def test_a_clock_that_is_behind_is_corrected_before_it_looks(desk: Desk) -> None:
+    await due_for(desk, Duty.DELAYED_PROMOTER)
+    slow = Engine(desk.store, clock=VirtualClock(desk.clock.now_ms() - 60_000))
+    swept = await Timekeeper(desk.store, slow.clock).run_once()
+    assert swept.duties == {Duty.DELAYED_PROMOTER: 1}
 
 
 async def test_a_gate_is_asked_again_and_again(desk: Desk) -> None:

@@ -103,7 +103,7 @@ def _answer(process: subprocess.Popen[str]) -> Answer:
 
 
 async def _run(path: str, job: Job) -> Answer:
-    store = SqliteStore(path, synchronous="NORMAL")
+    store = SqliteStore(path)
     try:
         return await CHILDREN[job.name](store, job)
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import NamedTuple
 
 import flowfabric as ff
 
@@ -16,8 +17,16 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> tuple[ff.App, ff.Task[str]]:
-    app = ff.App(url, drain=drain, lease_ttl=lease_ttl)
+class Program(NamedTuple):
+    """The app and its tasks, the same in the test and in the processes it starts."""
+
+    app: ff.App
+    work: ff.Task[str]
+    forever: ff.Task[None]
+
+
+def make(url: str, drain: str = "30s") -> Program:
+    app = ff.App(url, drain=drain)
 
     @app.task
     async def work(name: str, waits: bool = False) -> str:
@@ -36,9 +45,9 @@ def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> tuple[ff.App, 
             say(f"stopped {name}")
             raise
 
-    return app, work
+    return Program(app, work, forever)
 
 
 if __name__ == "__main__":
-    asyncio.run(make(*sys.argv[1:])[0].work())
+    asyncio.run(make(*sys.argv[1:]).app.work())
     say("bye")

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric import App, Task
 from flowfabric.client import results
-from tests.app.stage import PATIENCE_SECONDS, kinds
+from tests.app.stage import PATIENCE_SECONDS, eventually, kinds
 from tests.conftest import store_url
 from tests.worker.process import make
 
@@ -50,6 +49,10 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    async def is_ended_by(self, number: signal.Signals) -> bool:
+        self.send(number)
+        return self._process.poll() is not None
+
     async def ended(self) -> int:
         return await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
 
@@ -75,44 +78,43 @@ def url(tmp_path: Path) -> str:
     return store_url("sqlite", tmp_path / "shared.db")
 
 
-def forever_of(app: App) -> Task[None]:
-    @app.task(name="forever2")
-    async def unused(name: str) -> None: ...
-
-    return unused
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains(url: str, number: signal.Signals) -> None:
-    app, work = make(url)
+    app, work, _ = make(url)
     with process(url) as worker:
         handle = await work.start("slow", waits=True)
         assert await worker.says() == "began slow"
         worker.send(number)
-        late = await work.start("late")
         worker.go_on()
         assert await worker.says() == "bye"
         assert await worker.ended() == 0
     assert await handle.result() == f"slow done by {worker.id}"
     assert await kinds(handle) == ["submitted", "claimed", "completed"]
-    await late.cancel()
     await app.close()
 
 
 async def test_a_signal_hands_back_what_does_not_end_in_time(url: str) -> None:
-    app, work = make(url)
+    app, _, forever = make(url)
     with process(url, "0s") as worker:
-        handle = await work.start("slow", waits=True)
-        assert await worker.says() == "began slow"
+        handle = await forever.start("endless")
+        assert await worker.says() == "began endless"
         worker.send(signal.SIGTERM)
-        # The thread that still reads would keep the process; the line ends it.
-        worker.go_on()
+        assert await worker.says() == "stopped endless"
         assert await worker.says() == "bye"
         assert await worker.ended() == 0
-    assert await kinds(handle) in (
-        ["submitted", "claimed", "released"],
-        ["submitted", "claimed", "completed"],
-    )
+    assert await kinds(handle) == ["submitted", "claimed", "released"]
+    assert (await handle.explain()).wakes == "worker"
+    await app.close()
+
+
+async def test_a_second_signal_ends_it_at_once(url: str) -> None:
+    app, _, forever = make(url)
+    with process(url, "1000s") as worker:
+        handle = await forever.start("endless")
+        assert await worker.says() == "began endless"
+        await eventually(lambda: worker.is_ended_by(signal.SIGTERM))
+        assert await worker.ended() == -signal.SIGTERM
+    assert (await handle.explain()).wakes == "lease"
     await app.close()
 
 
@@ -120,7 +122,7 @@ async def test_the_waiting_process_hears_of_work_done_in_another(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "NET_SECONDS", 1_000.0)
-    app, work = make(url)
+    app, work, _ = make(url)
     with process(url) as worker:
         async with asyncio.timeout(PATIENCE_SECONDS):
             for name in ("first", "second", "third"):
@@ -134,7 +136,7 @@ async def test_the_waiting_process_hears_of_work_done_in_another(
 
 
 async def test_two_workers_share_one_file(url: str) -> None:
-    app, work = make(url)
+    app, work, _ = make(url)
     with process(url) as first, process(url) as second:
         handles = await app.start_many(work.bind(f"job-{n}") for n in range(300))
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -143,22 +145,4 @@ async def test_two_workers_share_one_file(url: str) -> None:
     assert workers <= {str(first.id), str(second.id)}
     for handle in handles[::50]:
         assert await kinds(handle) == ["submitted", "claimed", "completed"]
-    await app.close()
-
-
-async def test_the_work_of_a_killed_process_is_finished_by_another(url: str) -> None:
-    """The lease of five seconds is the shortest there is, and has to run out."""
-    app, work = make(url, lease_ttl="5s")
-    with process(url, "30s", "5s") as doomed:
-        handle = await work.start("slow", waits=True)
-        assert await doomed.says() == "began slow"
-        doomed.send(signal.SIGKILL)
-        assert await doomed.ended() == -signal.SIGKILL
-    with process(url, "30s", "5s") as other:
-        assert await other.says() == "began slow"
-        other.go_on()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await handle.result() == f"slow done by {other.id}"
-    status = await handle.status()
-    assert (status.reclaim_count, status.total_attempt_count) == (1, 2)
     await app.close()

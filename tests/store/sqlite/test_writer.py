@@ -32,11 +32,16 @@ class Desk:
         self.statements: list[str] = []
         self.done: list[str] = []
         self.foreign = threading.Event()
-        connection = connect(str(path), "NORMAL")
+        connection = connect(str(path), "FULL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE note (text TEXT)")
         connection.set_trace_callback(self.statements.append)
-        self.writer = Writer(connection, is_watched=lambda: True, on_foreign=self.foreign.set)
+        self.writer = Writer(
+            connection,
+            is_watched=lambda: True,
+            on_foreign=self.foreign.set,
+            is_synchronous=True,
+        )
 
     def note(self, text: str) -> Work:
         """Work that writes one row and says so."""
@@ -62,6 +67,10 @@ class Desk:
 
     def count(self, statement: str) -> int:
         return sum(each.startswith(statement) for each in self.statements)
+
+    def steps(self, *kinds: str) -> list[str]:
+        """The statements of these kinds, in order."""
+        return [each for each in self.statements if each.startswith(kinds)]
 
     def notes(self) -> list[str]:
         with sqlite3.connect(self.path) as raw:
@@ -149,6 +158,71 @@ def test_trouble_with_the_file_has_our_name_and_its_cause(desk: Desk) -> None:
     with pytest.raises(StoreUnavailable, match="nowhere") as raised:
         bad.result()
     assert isinstance(raised.value.__cause__, sqlite3.OperationalError)
+
+
+def test_passing_works_are_not_synchronised_alone(desk: Desk) -> None:
+    """Each runs with its own degree of safety, and the connection is told only when it changes."""
+    for text, passing in (("a", True), ("b", True), ("c", False), ("d", False), ("e", True)):
+        desk.writer.submit(desk.note(text), passing=passing).result()
+    assert desk.steps("PRAGMA synchronous", "INSERT") == [
+        "PRAGMA synchronous = NORMAL",
+        "INSERT INTO note VALUES ('a')",
+        "INSERT INTO note VALUES ('b')",
+        "PRAGMA synchronous = FULL",
+        "INSERT INTO note VALUES ('c')",
+        "INSERT INTO note VALUES ('d')",
+        "PRAGMA synchronous = NORMAL",
+        "INSERT INTO note VALUES ('e')",
+    ]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_lasting_work_is_never_part_of_a_passing_commit(desk: Desk) -> None:
+    gate = desk.gate()
+    kinds = [("a", True), ("b", True), ("c", False), ("d", True), ("e", False)]
+    futures = [desk.writer.submit(desk.note(text), passing=passing) for text, passing in kinds]
+    desk.statements.clear()
+    gate.set()
+    for future in futures:
+        future.result()
+    assert desk.steps("PRAGMA synchronous", "BEGIN", "INSERT", "COMMIT") == [
+        "COMMIT",
+        "PRAGMA synchronous = NORMAL",
+        "BEGIN IMMEDIATE",
+        "INSERT INTO note VALUES ('a')",
+        "INSERT INTO note VALUES ('b')",
+        "COMMIT",
+        "PRAGMA synchronous = FULL",
+        "BEGIN IMMEDIATE",
+        "INSERT INTO note VALUES ('c')",
+        "INSERT INTO note VALUES ('d')",
+        "INSERT INTO note VALUES ('e')",
+        "COMMIT",
+    ]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_failing_group_is_repeated_with_each_works_own_safety(desk: Desk) -> None:
+    def fail(_: sqlite3.Connection) -> str:
+        raise ValueError("a mistake")
+
+    gate = desk.gate()
+    lasting = desk.writer.submit(desk.note("a"))
+    passing = desk.writer.submit(desk.note("b"), passing=True)
+    failing = desk.writer.submit(fail, passing=True)
+    desk.statements.clear()
+    gate.set()
+    assert (lasting.result(), passing.result()) == ("wrote a", "wrote b")
+    with pytest.raises(ValueError, match="a mistake"):
+        failing.result()
+    steps = desk.steps("PRAGMA synchronous", "INSERT", "ROLLBACK")
+    assert steps[:5] == [
+        "INSERT INTO note VALUES ('a')",
+        "INSERT INTO note VALUES ('b')",
+        "ROLLBACK",
+        "INSERT INTO note VALUES ('a')",
+        "PRAGMA synchronous = NORMAL",
+    ]
 
 
 def test_urgent_works_go_first(desk: Desk) -> None:

@@ -1,0 +1,114 @@
+"""Reading beside writers: every answer is of one moment, and waits for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.model import Query, Want
+from flowfabric.core.operator import replay
+from flowfabric.core.states import State
+from flowfabric.errors import Corrupt
+from flowfabric.store.sqlite import SqliteStore, file
+from flowfabric.store.sqlite import store as store_module
+from flowfabric.testing import VirtualClock
+from flowfabric.testing.build import ask, execution_id, order
+from flowfabric.testing.conformance.steps import apply, head, loaded, put, put_and_take
+
+
+@pytest.fixture
+async def mine(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(tmp_path / "store.db"), synchronous="NORMAL", clock=clock)
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+def run_raw(store: SqliteStore, statement: str, *arguments: object) -> None:
+    with sqlite3.connect(store.path) as raw:
+        raw.execute(statement, arguments)
+    raw.close()
+
+
+async def test_what_is_written_between_two_statements_of_a_look_is_not_seen(
+    mine: SqliteStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await put_and_take(mine, clock, order(0))
+    await apply(mine, clock, complete(lease, clock.now_ms(), b"first"))
+    again = replay(await head(mine, lease.id), clock.now_ms())
+    meddled: list[str] = []
+
+    def meddle(statement: str) -> None:
+        """Another process runs the execution once more, just before its attempts are read."""
+        if "JOIN attempt" in statement and not meddled:
+            meddled.append(statement)
+            asyncio.run(run_again())
+
+    async def run_again() -> None:
+        await apply(mine, clock, again)
+        second = (await mine.claim(ask(clock.now_ms(), token="token-2")))[0]
+        await apply(mine, clock, complete(second, clock.now_ms(), b"second"))
+
+    plain = store_module.connect
+    reader = SqliteStore(mine.path, clock=clock)
+    await reader.migrate()
+    monkeypatch.setattr(store_module, "connect", traced(plain, meddle))
+    found = await loaded(reader, lease.id)
+    await reader.close()
+
+    assert len(meddled) == 1
+    assert found.head.attempt == 0
+    assert [attempt.result for attempt in found.attempts] == [b"first"]
+    assert [a.result for a in (await loaded(mine, lease.id)).attempts] == [b"first", b"second"]
+
+
+def traced(
+    plain: Callable[[str, str], sqlite3.Connection], see: Callable[[str], None]
+) -> Callable[[str, str], sqlite3.Connection]:
+    def connect(path: str, synchronous: str) -> sqlite3.Connection:
+        connection = plain(path, synchronous)
+        connection.set_trace_callback(see)
+        return connection
+
+    return connect
+
+
+async def test_reading_does_not_wait_for_a_writer(mine: SqliteStore, clock: VirtualClock) -> None:
+    await put(mine, clock, order(0))
+    other = file.connect(mine.path, "NORMAL")
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("UPDATE execution SET priority = 9")
+    assert [row.priority for row in await mine.find(Query())] == [0]
+    other.execute("COMMIT")
+    other.close()
+    assert [row.priority for row in await mine.find(Query())] == [9]
+
+
+UNREADABLE = {
+    "an unknown kind of attempt": "UPDATE execution SET next_kind = 'odd' WHERE id = ?",
+    "a fraction": "UPDATE execution SET epoch = 1.5 WHERE id = ?",
+    "a text for a number": "UPDATE execution SET priority = 'high' WHERE id = ?",
+}
+
+
+@pytest.mark.parametrize("statement", UNREADABLE.values(), ids=UNREADABLE.keys())
+async def test_a_ready_row_that_cannot_be_read_keeps_no_other_from_being_claimed(
+    mine: SqliteStore, clock: VirtualClock, statement: str
+) -> None:
+    """It is leased like the others, and found by its timer when the lease is over."""
+    await put(mine, clock, *(order(n) for n in range(3)))
+    run_raw(mine, statement, execution_id(1))
+    leases = await mine.claim(ask(clock.now_ms(), limit=10))
+    assert sorted(lease.id for lease in leases) == [execution_id(0), execution_id(2)]
+    clock.set(leases[0].until_ms)
+    due = await mine.due(clock.now_ms(), 10)
+    assert [row.id for row in due.rows] == [execution_id(n) for n in range(3)]
+    assert type(due.rows[1]).__name__ == "Malformed"
+    with pytest.raises(Corrupt):
+        await mine.load(Want(ids=[execution_id(1)]))
+    assert (await head(mine, execution_id(0))).state is State.ACTIVE
