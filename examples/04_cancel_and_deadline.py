@@ -30,7 +30,7 @@ async def main() -> None:
             print("cancelled:", cancelled.details["reason"])
 
         # A deadline ends it whatever it does, also while it still waits for a worker.
-        clock = await watch.start("the clock", deadline="100ms")
+        clock = await watch.start("the clock", deadline="500ms")
         try:
             await clock.result()
         except ff.ExecutionExpired as expired:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.core.ids import partition_of
 from flowfabric.core.model import Query
 from flowfabric.core.states import State
 from flowfabric.store.sqlite import SqliteStore
@@ -47,7 +48,8 @@ async def test_six_processes_share_a_file_and_nobody_starves(tmp_path: Path, siz
     store = SqliteStore(str(path))
     await store.migrate()
     done = await store.find(Query(states=(State.COMPLETED,), limit=ALL))
-    assert Counter(row.lane for row in done) == {f"lane-{n}": cycles[n] for n in range(6)}
+    assert Counter(partition_of(row.id) for row in done) == dict(enumerate(cycles))
     await store.close()
-    # Waiting in SQLite's own way leaves some with nothing at all.
-    assert min(cycles) * 6 >= sum(cycles) / 10
+    # Waiting in SQLite's own way leaves some with a tenth of what others get, or with nothing.
+    mean = sum(cycles) / len(cycles)
+    assert min(cycles) >= mean / (2 if size == "long" else 4)

@@ -18,6 +18,8 @@ What holds for every verb:
   from its own clock by more than half a second. Leases are compared with the store's own clock.
 * At most one change per record per call.
 * Every write of a record raises its `rev` by one. A column not named in a patch is not written.
+* A row that cannot be read is `Corrupt` for who reads it by `load`, `endings` or `find`, and keeps
+  no other row from being claimed, written or found due.
 * Trouble with the store itself is `StoreUnavailable`, with its cause chained.
 """
 

@@ -16,13 +16,15 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.policy import parse_policy
-from flowfabric.core.states import CLAIMABLE, Reason, State
+from flowfabric.core.states import CLAIMABLE, LaneState, Reason, State
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
 from flowfabric.errors import (
     FlowFabricError,
     IdempotencyConflict,
     InvalidInput,
+    LaneClosed,
     LeaseLost,
     NotFound,
     Refused,
@@ -37,6 +39,7 @@ T = TypeVar("T")
 
 NAMESPACES = ("default", "other")
 LANES = ("main", "side")
+TTLS_MS = (5_000, 30_000)
 ANY = 6
 BATCH = 3
 ROUNDS_MAX = 200
@@ -83,6 +86,7 @@ class Driver:
         self.tokens: list[tuple[str, int]] = []
         self._handed: dict[tuple[ExecutionId, int], str] = {}
         self._keys: dict[tuple[str, str], tuple[ExecutionId, int]] = {}
+        self._lanes_since_ms = 0
         self._picture: Picture | None = None
 
     @property
@@ -156,12 +160,15 @@ class Driver:
 
     async def submit(self, order: Order) -> object:
         before, now_ms = self.picture, self.clock.now_ms()
+        lanes = {lane.name: lane.state for lane in before.lanes}
+        is_closed = lanes.get(order.lane) in (LaneState.DRAINING, LaneState.DISABLED)
         known = self._keys.get((order.namespace, order.key or ""))
         first = known[0] if order.key and known and known[1] > now_ms else None
         answers = await self.do(lambda: self.engine.submit([order]))
         if isinstance(answers, FlowFabricError):
             return answers
         made = answers[0]
+        require(isinstance(made.error, LaneClosed) == is_closed, f"{made} while {lanes}")
         if isinstance(made.error, IdempotencyConflict) or made.error is None:
             is_new = first is None and before.row(order.id) is None
             wanted = (first or order.id, is_new)
@@ -178,7 +185,7 @@ class Driver:
         engine = self.engines[ask.who]
         only = None if ask.only is None else self.id(ask.only, CLAIMABLE)
         token, limit = self._token(ask)
-        serving = await engine.lanes.serving(ask.lanes)
+        serving = await self._serving(ask)
         before, again = self.picture, ask.again is not None
         told = await self.do(
             lambda: engine.claim(
@@ -206,6 +213,22 @@ class Driver:
         require(handed == [row.id for row in sorted(wanted, key=place)], f"handed out {handed}")
         for lease in told:
             self._keep(lease, is_new=lease.id not in {row.id for row in mine})
+        return told
+
+    async def _serving(self, ask: Ask) -> tuple[str, ...]:
+        """The lanes that hand out work. The engine that did not change them hears of it later."""
+        known = {lane.name: lane.state for lane in self.picture.lanes}
+        closed = (LaneState.PAUSED, LaneState.DISABLED)
+        stored = tuple(name for name in ask.lanes if known.get(name) not in closed)
+        if ask.who == 0 or self.clock.now_ms() >= self._lanes_since_ms + REMEMBER_MS:
+            return stored
+        return await self.engines[ask.who].lanes.serving(ask.lanes)
+
+    async def set_lane(self, name: str, state: LaneState) -> object:
+        told = await self.do(lambda: self.engine.set_lane(name, state), writes=0)
+        self._lanes_since_ms = self.clock.now_ms()
+        found = {lane.name: lane.state for lane in self.picture.lanes}
+        require(found[name] is state, f"lane '{name}' was set to {state} and is {found[name]}")
         return told
 
     def _token(self, ask: Ask) -> tuple[str, int]:
@@ -253,8 +276,9 @@ class Driver:
         """The lease to show; a live one is claimed if nobody holds any in this phase."""
         live = self._live(started)
         if pick.mode != "kept" and not live:
+            start, ttl_ms = started is not False, TTLS_MS[pick.twist % len(TTLS_MS)]
             for who in range(len(self.engines)):
-                await self.claim(Ask(lanes=LANES, who=who, start=started is not False))
+                await self.claim(Ask(LANES, who=who, ttl_ms=ttl_ms, start=start))
             live = self._live(started)
         kept = self.leases if pick.mode == "kept" else live or self.leases
         if not kept:

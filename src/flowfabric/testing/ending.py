@@ -20,7 +20,7 @@ from flowfabric.testing.picture import ALL, Picture
 async def finish_everything(driver: Driver) -> None:
     """Open the lanes, then serve timers, operators' blocks and workers, round by round."""
     for lane in driver.picture.lanes:
-        await driver.do(partial(driver.engine.set_lane, lane.name, LaneState.ACTIVE))
+        await driver.set_lane(lane.name, LaneState.ACTIVE)
     # By then every engine has heard of it.
     driver.clock.advance(REMEMBER_MS)
     for _ in range(ROUNDS_MAX):

@@ -20,6 +20,7 @@ from flowfabric.core.states import (
     AttemptLifecycle,
     State,
 )
+from flowfabric.core.timers import Duty
 from flowfabric.testing.picture import Picture
 
 _RETURNED = RUNNABLE | CLAIMABLE
@@ -53,17 +54,23 @@ KINDS: dict[str, frozenset[State]] = {
 CLAIMS = frozenset({"claimed", "granted"})
 BEGINNINGS = frozenset({"claimed", "started"})
 LOSSES = frozenset({"lease_expired", "lease_revoked"})
-_BY_HOLDER = frozenset({"completed", "delayed", "released", "grant_released"})
 _BY_OTHERS = LOSSES | {"grant_expired", "grant_revoked", "cancelled", "expired"}
 
 
-def broken_history(loaded: Loaded, lines: Sequence[Event], now_ms: int) -> list[str]:
-    """How the lines fail to explain the row; none if they do."""
+def broken_history(
+    loaded: Loaded, lines: Sequence[Event], now_ms: int, *, skew_ms: int = 0
+) -> list[str]:
+    """How the lines fail to explain the row; none if they do.
+
+    A line has its writer's time; the clocks of several processes may differ by `skew_ms`.
+    """
     if not lines or lines[0].kind != "submitted":
         return [f"its history begins with {lines[:1]}"]
     found = [*_first(lines[0]), *_last(loaded.head, lines), *_counts(loaded, lines)]
     for before, line in pairwise(lines):
-        found += [f"{before.kind} then {line.kind}: {said}" for said in _step(before, line)]
+        found += [
+            f"{before.kind} then {line.kind}: {said}" for said in _step(before, line, skew_ms)
+        ]
     if lines[-1].at_ms > now_ms:
         found.append(f"has a line of {lines[-1].at_ms}, now is {now_ms}")
     return found
@@ -85,7 +92,7 @@ def _last(row: Execution, lines: Sequence[Event]) -> Iterator[str]:
         yield f"has {len(lines)} lines and was written {row.rev} times"
 
 
-def _step(before: Event, line: Event) -> Iterator[str]:
+def _step(before: Event, line: Event, skew_ms: int) -> Iterator[str]:
     """What may differ between two lines that follow each other."""
     if line.state not in KINDS.get(line.kind, frozenset()):
         yield f"leaves it {line.state}"
@@ -95,22 +102,22 @@ def _step(before: Event, line: Event) -> Iterator[str]:
         yield f"taken while {before.state}"
     if before.state in TERMINAL and line.kind not in ("replayed", "tagged"):
         yield f"changed after it was {before.state}"
-    if line.epoch - before.epoch not in _raises(before, line):
+    if line.epoch - before.epoch != _raise(before, line):
         yield f"the epoch went from {before.epoch} to {line.epoch}"
     if line.attempt - before.attempt != _begun(line):
         yield f"the attempt went from {before.attempt} to {line.attempt}"
-    if line.at_ms < before.at_ms:
+    if line.at_ms < before.at_ms - skew_ms:
         yield f"{line.at_ms} comes after {before.at_ms}"
 
 
-def _raises(before: Event, line: Event) -> tuple[int, ...]:
+def _raise(before: Event, line: Event) -> int:
     """A claim raises the epoch, and so does whoever ends the lease of another."""
     if line.kind in CLAIMS:
-        return (1,)
+        return 1
     is_end = before.state is State.ACTIVE and line.state is not State.ACTIVE
-    if not is_end or line.kind in _BY_HOLDER:
-        return (0,)
-    return (1,) if line.kind in _BY_OTHERS else (0, 1)
+    is_timed_out = line.detail.get("reason") == Duty.ATTEMPT_TIMEOUT
+    by_others = line.kind in _BY_OTHERS or is_timed_out or "lost" in line.detail
+    return 1 if is_end and by_others else 0
 
 
 def _begun(line: Event) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Execution, Lease
+from flowfabric.core.model import Execution, Lease, Loaded
 from flowfabric.core.operator import Source
 from flowfabric.core.policy import parse_policy
 from flowfabric.core.states import RUNNABLE, State
@@ -154,6 +155,21 @@ async def cancel_own(driver: Driver, pick: Pick) -> object:
     after = driver.head(lease.id)
     require((after != row) == may, f"{lease} cancelled {row}")
     require(not may or after.state is State.CANCELLED, f"cancelled and {after.state}")
+    return told
+
+
+async def oversee(
+    driver: Driver,
+    id: ExecutionId,
+    call: Callable[[ExecutionId], Awaitable[object]],
+    then: Callable[[Execution, Loaded], bool],
+) -> object:
+    """A verb of somebody who holds nothing; unless it is refused, `then` is true."""
+    was = driver.picture.row(id)
+    told = await driver.do(lambda: call(id))
+    if was is not None and not isinstance(told, FlowFabricError):
+        now = driver.picture.loaded[id]
+        require(then(was, now), f"answered {told!r}, and {was} became {now}")
     return told
 
 

@@ -44,14 +44,15 @@ _LOST: dict[Loss, State] = {
 _WOKEN_FROM_OUTSIDE = {"operator", "dependencies", "signal", "lane", "worker"}
 
 
-def broken(picture: Picture) -> list[str]:
+def broken(picture: Picture, *, skew_ms: int = 0) -> list[str]:
     """Every sentence about what is wrong; none for a store as it should be."""
     found = list(_broken_indexes(picture))
     histories = picture.histories()
     for id, loaded in picture.loaded.items():
         sentences = [said for rule in RULES for said in rule(loaded, picture.now_ms)]
-        sentences += broken_history(loaded, histories.get(id, []), picture.now_ms)
+        sentences += broken_history(loaded, histories.get(id, []), picture.now_ms, skew_ms=skew_ms)
         sentences += _broken_end(loaded.head, picture)
+        sentences += _broken_times(loaded.head, picture.now_ms, skew_ms)
         found += [f"{id}: {said}" for said in sentences]
     strangers = histories.keys() - picture.loaded.keys()
     return [*found, *(f"{id}: has a history and does not exist" for id in sorted(strangers))]
@@ -76,6 +77,11 @@ def _broken_end(row: Execution, picture: Picture) -> Iterator[str]:
         yield f"is {row.state}, but whoever waits for it hears {end}"
 
 
+def _broken_times(row: Execution, now_ms: int, skew_ms: int) -> Iterator[str]:
+    if not row.created_ms - skew_ms <= row.updated_ms <= now_ms:
+        yield f"created at {row.created_ms}, updated at {row.updated_ms}, now is {now_ms}"
+
+
 def _shape(loaded: Loaded, now_ms: int) -> Iterator[str]:
     row = loaded.head
     if row.reason not in REASONS[row.state]:
@@ -84,8 +90,6 @@ def _shape(loaded: Loaded, now_ms: int) -> Iterator[str]:
         yield f"{row.state} with the attempt state {row.attempt_state}"
     if (row.ended_ms is not None) != (row.state in TERMINAL):
         yield f"{row.state}, ended at {row.ended_ms}"
-    if not row.created_ms <= row.updated_ms <= now_ms:
-        yield f"created at {row.created_ms}, updated at {row.updated_ms}, now is {now_ms}"
 
 
 def _lease(loaded: Loaded, now_ms: int) -> Iterator[str]:

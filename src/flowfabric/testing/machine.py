@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 from flowfabric.core import operator
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Execution, Lease
+from flowfabric.core.model import Admission, Execution, Lease, Loaded
 from flowfabric.core.operator import ExpireReason, Source
 from flowfabric.core.states import RUNNABLE, TERMINAL, LaneState, Reason, State
 from flowfabric.core.timers import on_due
@@ -171,14 +171,20 @@ class EngineMachine(RuleBasedStateMachine):
         self._all(verb, step)
 
     def _oversee(
-        self, verb: str, number: int, call: Callable[[Engine, ExecutionId], Awaitable[object]]
+        self,
+        verb: str,
+        number: int,
+        call: Callable[[Engine, ExecutionId], Awaitable[object]],
+        then: Callable[[Execution, Loaded], bool],
     ) -> None:
-        """A verb of somebody who holds nothing, about one execution."""
+        """A verb of somebody who holds nothing; `then` must hold of the row before and after."""
         states = STATES.get(verb, OPEN)
-        self._all(
-            verb,
-            lambda driver: driver.do(partial(call, driver.engine, driver.id(number, states))),
-        )
+
+        async def step(driver: Driver) -> object:
+            id = driver.id(number, states)
+            return await holding.oversee(driver, id, partial(call, driver.engine), then)
+
+        self._all(verb, step)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -282,34 +288,80 @@ class EngineMachine(RuleBasedStateMachine):
         if verb == "cancel own":
             self._all(verb, lambda driver: holding.cancel_own(driver, pick))
         elif verb == "cancel":
-            self._oversee(verb, number, lambda engine, id: engine.cancel(id, "no"))
+            self._oversee(
+                verb,
+                number,
+                lambda engine, id: engine.cancel(id, "no"),
+                lambda was, now: now.head.state is State.CANCELLED,
+            )
         else:
-            reason = ExpireReason.EXECUTION_DEADLINE
-            self._oversee(verb, number, lambda engine, id: engine.expire(id, reason))
+            self._oversee(
+                verb,
+                number,
+                lambda engine, id: engine.expire(id, ExpireReason.EXECUTION_DEADLINE),
+                lambda was, now: now.head.state is State.EXPIRED or was == now.head,
+            )
 
     @rule(number=some.numbers, worker=st.sampled_from((None, "worker-0", "worker-1")))
     def revoke(self, number: int, worker: str | None) -> None:
-        self._oversee("revoke", number, lambda engine, id: engine.revoke(id, worker=worker))
+        self._oversee(
+            "revoke",
+            number,
+            lambda engine, id: engine.revoke(id, worker=worker),
+            lambda was, now: (
+                (was == now.head) != (was.state is State.ACTIVE and worker in (None, was.worker))
+            ),
+        )
 
     @rule(number=some.numbers)
     def replay(self, number: int) -> None:
-        self._oversee("replay", number, lambda engine, id: engine.replay(id, "again"))
+        """A deadline that is past would end it again at once."""
+        now_ms = self.clock.now_ms()
+        self._oversee(
+            "replay",
+            number,
+            lambda engine, id: engine.replay(id, "again"),
+            lambda was, now: now.head.deadline_ms is None or now.head.deadline_ms > now_ms,
+        )
 
     @rule(number=some.numbers, reason=some.blocks)
     def block(self, number: int, reason: Reason) -> None:
-        self._oversee("block", number, lambda engine, id: engine.block(id, reason))
+        self._oversee(
+            "block",
+            number,
+            lambda engine, id: engine.block(id, reason),
+            lambda was, now: now.head.paused or now.head.admission is not Admission.NONE,
+        )
 
-    @rule(number=some.numbers, expected=st.one_of(st.none(), some.blocks))
+    @rule(number=some.numbers, expected=st.none() | st.none() | some.blocks)
     def unblock(self, number: int, expected: Reason | None) -> None:
-        self._oversee("unblock", number, lambda engine, id: engine.unblock(id, expected))
+        """One block goes away, and only one."""
+        self._oversee(
+            "unblock",
+            number,
+            lambda engine, id: engine.unblock(id, expected),
+            lambda was, now: (
+                (was.paused != now.head.paused) != (was.admission is not now.head.admission)
+            ),
+        )
 
-    @rule(number=some.numbers, priority=some.priorities, tags=st.none() | some.tags)
-    def adjust(self, number: int, priority: int, tags: dict[str, str] | None) -> None:
-        if tags is not None:
-            self._oversee("set tags", number, lambda engine, id: engine.set_tags(id, tags))
-        else:
-            change = partial(Engine.change_priority, priority=priority)
-            self._oversee("change priority", number, change)
+    @rule(number=some.numbers, priority=some.priorities)
+    def change_priority(self, number: int, priority: int) -> None:
+        self._oversee(
+            "change priority",
+            number,
+            lambda engine, id: engine.change_priority(id, priority),
+            lambda was, now: now.head.priority == priority,
+        )
+
+    @rule(number=some.numbers, tags=some.tags)
+    def set_tags(self, number: int, tags: dict[str, str]) -> None:
+        self._oversee(
+            "set tags",
+            number,
+            lambda engine, id: engine.set_tags(id, tags),
+            lambda was, now: tags.items() <= now.tags.items(),
+        )
 
     @rule(number=some.numbers)
     def adopt(self, number: int) -> None:
@@ -317,12 +369,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=some.lanes, state=some.lane_states)
     def set_lane(self, name: str, state: LaneState) -> None:
-        change = partial(Engine.set_lane, name=name, state=state)
-
-        async def step(driver: Driver) -> object:
-            return await driver.do(partial(change, driver.engine), writes=0) or state
-
-        self._all(f"lane {state}", step)
+        self._all(f"lane {state}", lambda driver: driver.set_lane(name, state))
 
     # -- deciding from what was seen before -------------------------------------------------------
 

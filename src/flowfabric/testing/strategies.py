@@ -11,7 +11,6 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.operator import ExpireReason
 from flowfabric.core.policy import (
     Exponential,
     Fixed,
@@ -23,7 +22,7 @@ from flowfabric.core.policy import (
 )
 from flowfabric.core.states import LaneState, Reason
 from flowfabric.testing.build import order
-from flowfabric.testing.driver import LANES, NAMESPACES, Ask, Pick
+from flowfabric.testing.driver import LANES, NAMESPACES, TTLS_MS, Ask, Pick
 
 CATEGORIES = ("handler_error", "timeout", "odd")
 SPANS_MS = (0, 1, 1_000, 5_000, 30_000)
@@ -106,7 +105,6 @@ priorities = st.sampled_from((0, 5, 9_000))
 lanes = st.sampled_from(LANES)
 lane_states = st.sampled_from((LaneState.ACTIVE, LaneState.ACTIVE, LaneState.ACTIVE, *LaneState))
 blocks = st.sampled_from(BLOCKS)
-expiries = st.sampled_from(ExpireReason)
 jumps_ms = st.sampled_from((1, 2, 499, 500, 999, 1_000, 4_999, 5_000, 60_000, 86_400_000))
 # On the moment, just before it, just after it.
 misses_ms = st.sampled_from((0, -1, 1))
@@ -116,11 +114,11 @@ failures = st.builds(
 )
 picks = st.builds(
     Pick,
-    st.sampled_from(("live", "live", "live", "kept", "kept", "foreign")),
+    st.sampled_from(("live", "live", "live", "live", "kept", "foreign")),
     numbers,
     st.integers(0, 3),
 )
-ttls_ms = st.sampled_from((5_000, 30_000))
+ttls_ms = st.sampled_from(TTLS_MS)
 asks = st.builds(
     Ask,
     lanes=st.sampled_from((LANES, LANES, LANES[::-1], LANES[:1], LANES[1:])),

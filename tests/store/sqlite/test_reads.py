@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from flowfabric.core.lifecycle import complete
-from flowfabric.core.model import Query, Want
+from flowfabric.core.model import Malformed, Query, Want
 from flowfabric.core.operator import replay
 from flowfabric.core.states import State
-from flowfabric.errors import Corrupt
+from flowfabric.core.timers import poisoned
+from flowfabric.core.transition import Applied
+from flowfabric.errors import FlowFabricError
 from flowfabric.store.sqlite import SqliteStore, file
 from flowfabric.store.sqlite import store as store_module
 from flowfabric.testing import VirtualClock
@@ -54,10 +56,9 @@ async def test_what_is_written_between_two_statements_of_a_look_is_not_seen(
         second = (await mine.claim(ask(clock.now_ms(), token="token-2")))[0]
         await apply(mine, clock, complete(second, clock.now_ms(), b"second"))
 
-    plain = store_module.connect
     reader = SqliteStore(mine.path, clock=clock)
     await reader.migrate()
-    monkeypatch.setattr(store_module, "connect", traced(plain, meddle))
+    monkeypatch.setattr(store_module, "connect", traced(file.connect, meddle))
     found = await loaded(reader, lease.id)
     await reader.close()
 
@@ -93,6 +94,8 @@ UNREADABLE = {
     "an unknown kind of attempt": "UPDATE execution SET next_kind = 'odd' WHERE id = ?",
     "a fraction": "UPDATE execution SET epoch = 1.5 WHERE id = ?",
     "a text for a number": "UPDATE execution SET priority = 'high' WHERE id = ?",
+    "bytes for a text": "UPDATE execution SET creator = x'00ff' WHERE id = ?",
+    "a text that is none": "UPDATE execution SET creator = CAST(x'ff' AS TEXT) WHERE id = ?",
 }
 
 
@@ -108,7 +111,16 @@ async def test_a_ready_row_that_cannot_be_read_keeps_no_other_from_being_claimed
     clock.set(leases[0].until_ms)
     due = await mine.due(clock.now_ms(), 10)
     assert [row.id for row in due.rows] == [execution_id(n) for n in range(3)]
-    assert type(due.rows[1]).__name__ == "Malformed"
-    with pytest.raises(Corrupt):
+    bad = due.rows[1]
+    assert isinstance(bad, Malformed)
+    assert bad.problem
+    with pytest.raises(FlowFabricError):
         await mine.load(Want(ids=[execution_id(1)]))
     assert (await head(mine, execution_id(0))).state is State.ACTIVE
+    assert bad.rev == (await head(mine, execution_id(0))).rev
+
+    moved = poisoned(bad, clock.now_ms(), bad.problem)
+    late = [complete(lease, clock.now_ms(), b"") for lease in leases]
+    answers = await mine.apply([late[0], moved, late[1]], clock.now_ms())
+    assert [isinstance(answer, Applied) for answer in answers] == [False, True, False]
+    assert execution_id(1) not in {row.id for row in (await mine.due(clock.now_ms(), 10)).rows}

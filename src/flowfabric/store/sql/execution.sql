@@ -102,6 +102,17 @@ SELECT json_group_array(json_array({columns})) FROM (
     SELECT * FROM execution WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
 ) AS e
 
+-- name: execution_due_ids@sqlite
+-- Differs: only what can be read of any row, for when one of them spoils the answer.
+SELECT json_group_array(id) FROM (
+    SELECT id FROM execution WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
+)
+
+-- name: execution_outline@sqlite
+-- What can be read of any row.
+SELECT json_group_array(json_array(id, rev, failures)) FROM execution
+WHERE id IN (SELECT value FROM json_each(?1))
+
 -- name: execution_next_due@sqlite
 -- When the next timer passes.
 SELECT min(due_ms) FROM execution WHERE due_ms > ?1

@@ -51,6 +51,11 @@ def _code(error: sqlite3.Error) -> int:
     return code & 0xFF
 
 
+def is_unreadable(error: sqlite3.Error) -> bool:
+    """Whether a cell was the trouble, not the file: bytes where text belongs, or no UTF-8."""
+    return _code(error) in (0, sqlite3.SQLITE_ERROR)
+
+
 def translated(error: BaseException) -> BaseException:
     """Our own errors and programming errors as they are; trouble with the file by our names."""
     return unavailable(error) if isinstance(error, sqlite3.DatabaseError) else error

@@ -21,6 +21,7 @@ from flowfabric.core.model import (
     Want,
 )
 from flowfabric.store.sqlite.changes import load_heads
+from flowfabric.store.sqlite.patience import is_unreadable
 from flowfabric.store.sqlite.rows import (
     decode_attempts,
     decode_bodies,
@@ -88,8 +89,32 @@ def current_rows(
     connection: sqlite3.Connection, ids: Iterable[str]
 ) -> dict[str, Execution | Malformed]:
     """Rows by id, with as much as can be said of those that cannot be read."""
-    text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
+    wanted = list(ids)
+    try:
+        text = one_text(connection, "execution_load", ids_json(wanted), columns=ALL_COLUMNS)
+    except sqlite3.OperationalError as error:
+        if not is_unreadable(error):
+            raise
+        return _one_by_one(connection, wanted)
     return {row.id: row for row in decode_due(text)}
+
+
+def _one_by_one(
+    connection: sqlite3.Connection, ids: Sequence[str]
+) -> dict[str, Execution | Malformed]:
+    """One of them spoils the statement for all, so each gets its own."""
+    outline = one_text(connection, "execution_outline", ids_json(ids))
+    found: dict[str, Execution | Malformed] = {}
+    for id, rev, failures in msgspec.json.decode(outline, type=list[tuple[ExecutionId, int, int]]):
+        try:
+            text = one_text(connection, "execution_load", ids_json([id]), columns=ALL_COLUMNS)
+        except sqlite3.OperationalError as error:
+            if not is_unreadable(error):
+                raise
+            found[id] = Malformed(id, rev, failures, str(error))
+        else:
+            found[id] = decode_due(text)[0]
+    return found
 
 
 def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[Ended | None]:
@@ -98,8 +123,16 @@ def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[
 
 
 def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
-    text = one_text(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
     upcoming = run(connection, "execution_next_due", now_ms).fetchone()[0]
+    try:
+        text = one_text(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
+    except sqlite3.OperationalError as error:
+        if not is_unreadable(error):
+            raise
+        text = one_text(connection, "execution_due_ids", now_ms, limit)
+        ids = msgspec.json.decode(text, type=list[str])
+        rows = _one_by_one(connection, ids)
+        return DueBatch([rows[id] for id in ids if id in rows], upcoming)
     return DueBatch(decode_due(text), upcoming)
 
 
