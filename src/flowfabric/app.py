@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -27,6 +28,8 @@ from flowfabric.worker.handler import Handler
 from flowfabric.worker.worker import Worker
 
 R = TypeVar("R")
+
+logger = logging.getLogger("flowfabric.app")
 
 _DEFAULT_LANE = "default"
 
@@ -68,6 +71,8 @@ class App:
         self._ttl_ms = _ttl(lease_ttl)
         self._drain_ms = duration_ms(drain, "drain")
         self._is_running = False
+        self._is_stopping = False
+        self._halted = asyncio.Event()
 
     # -- defining ---------------------------------------------------------------------------
 
@@ -226,24 +231,33 @@ class App:
             loop.create_task(timekeeper.loop.run(), name="flowfabric-timekeeper"),
             loop.create_task(worker_.run(), name="flowfabric-worker"),
         ]
+        for service in services:
+            service.add_done_callback(self._service_ended)
         try:
             yield self
         finally:
+            self._is_stopping = True
             worker_.stop()
             timekeeper.loop.stop()
             await asyncio.wait(services)
             self.engine.hints.unsubscribe(timekeeper.hear)
-            self._is_running = False
+            self._is_running = self._is_stopping = False
             await self._close()
         for service in services:
             service.result()
 
-    async def work(self, *, lanes: Iterable[str] = ()) -> None:
+    def _service_ended(self, service: asyncio.Task[None]) -> None:
+        """None ends by itself; one that does is told at once, and ends `work` with its error."""
+        if not self._is_stopping and not service.cancelled():
+            logger.critical("%s has ended", service.get_name(), exc_info=service.exception())
+            self._halted.set()
+
+    async def work(self, *, lanes: Iterable[str] = (), worker: str | None = None) -> None:
         """Run until SIGTERM or SIGINT, then drain: the body of a worker process."""
-        stopped = asyncio.Event()
-        async with self.running(lanes=lanes):
-            with _signals(stopped):
-                await stopped.wait()
+        self._halted.clear()
+        async with self.running(lanes=lanes, worker=worker):
+            with _signals(self._halted):
+                await self._halted.wait()
 
 
 @contextmanager

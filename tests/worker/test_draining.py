@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from flowfabric.core.states import AttemptKind, State
-from flowfabric.worker.worker import Worker
 from tests.worker.floor import PATIENCE_SECONDS, Floor, eventually
 
 
@@ -149,9 +148,6 @@ async def test_a_worker_that_stops_leaves_nothing_behind(floor: Floor) -> None:
     async with floor.working(worker):
         await floor.until(State.COMPLETED, 1)
     assert asyncio.all_tasks() == before
-    assert _is_empty(worker)
-
-
-def _is_empty(worker: Worker) -> bool:
-    names = {thread.name for thread in threading.enumerate()}
-    return not worker._running and not worker._keeper._held and "flowfabric-keeper" not in names
+    assert not worker._running
+    assert not worker._keeper._held
+    assert not worker._keeper._thread.is_alive()

@@ -108,7 +108,10 @@ def _is_last(row: Execution, failure: Failure) -> bool:
 async def renew_many(driver: Driver, picks: Sequence[Pick]) -> object:
     found = [await driver.lease(pick, started=None) for pick in picks]
     leases = [lease for lease in found if lease is not None]
-    return await _hold_many(driver, leases, lambda: driver.engine.renew(leases, TTL_MS))
+    told = await _hold_many(driver, leases, lambda: driver.engine.renew(leases, TTL_MS))
+    if not isinstance(told, FlowFabricError):
+        driver.leases += [answer.lease for answer in told if answer.error is None]
+    return told
 
 
 async def finish_many(driver: Driver, picks: Sequence[Pick], until_ms: int) -> object:
@@ -131,8 +134,8 @@ def _outcome(lease: Lease, kind: int, until_ms: int) -> Outcome:
 
 
 async def _hold_many(
-    driver: Driver, fitting: Sequence[Lease], call: Callable[[], Awaitable[object]]
-) -> object:
+    driver: Driver, fitting: Sequence[Lease], call: Callable[[], Awaitable[T]]
+) -> T | FlowFabricError:
     """One call about many leases: a fitting one is served if it is alive, no other is."""
     before = driver.picture
     live = {lease.id for lease in fitting if driver.is_live(lease)}
