@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,14 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS, SystemClock
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.crash import LANE, TTL_MS, Acknowledged, result_of, run_and_kill
+from flowfabric.testing.crash import (
+    LANE,
+    TTL_MS,
+    Acknowledged,
+    Victim,
+    result_of,
+    run_and_kill,
+)
 from flowfabric.testing.invariants import broken
 from flowfabric.testing.picture import Picture, look
 from tests.conftest import Size
@@ -27,6 +36,9 @@ pytestmark = pytest.mark.lab
 HOUR_MS = 3_600_000
 ROUNDS = {"small": 3, "long": 50}
 PROCESSES = 3
+DEATHS = {"small": 6, "long": 120}
+TICKS_TO_OPEN = 25
+TICKS = 600
 
 
 def integrity(path: Path) -> str:
@@ -70,34 +82,69 @@ async def finish_all(engine: Engine, clock: VirtualClock) -> list[Execution]:
     return unfinished
 
 
+class Lab:
+    """One file through many deaths. What was ever acknowledged must be there after each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.told = Acknowledged([], [])
+        self.executions = 0
+        self._rounds = 0
+
+    async def kill(self, victims: Sequence[Victim]) -> None:
+        """One round: they work, they die, and somebody else finds everything in order."""
+        self._rounds += 1
+        heard = await asyncio.to_thread(run_and_kill, str(self.path), victims)
+        self.told.submitted.extend(heard.submitted)
+        self.told.completed.extend(heard.completed)
+        assert integrity(self.path) == "ok"
+        # Past the end of every lease, so that nobody has to wait for them.
+        clock = VirtualClock(SystemClock().now_ms() + self._rounds * HOUR_MS)
+        engine = Engine(SqliteStore(str(self.path), clock=clock), clock=clock)
+        await engine.open()
+        try:
+            await self._check(engine, clock)
+            assert await finish_all(engine, clock) == []
+            await self._check(engine, clock)
+        finally:
+            await engine.close()
+
+    async def _check(self, engine: Engine, clock: VirtualClock) -> None:
+        picture = await look(engine.store, clock.now_ms())
+        assert broken(picture, skew_ms=SKEW_LIMIT_MS) == []
+        assert unkept(picture, self.told) == []
+        assert doubled(picture) == []
+        self.executions = len(picture.rows)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.told.submitted)} submits and {len(self.told.completed)} completions "
+            f"acknowledged, {self.executions} executions, none lost, none doubled"
+        )
+
+
 async def test_what_was_acknowledged_survives_kills_at_any_moment(
     tmp_path: Path, size: Size
 ) -> None:
-    path = tmp_path / "crash.db"
-    chance = random.Random(2026)
-    told = Acknowledged([], [])
-    executions = 0
-    for number in range(ROUNDS[size]):
-        seeds = [chance.getrandbits(31) for _ in range(PROCESSES)]
-        lines = [chance.randint(1, 400) for _ in range(PROCESSES)]
-        heard = run_and_kill(str(path), seeds, lines=lines)
-        told.submitted.extend(heard.submitted)
-        told.completed.extend(heard.completed)
+    lab, chance = Lab(tmp_path / "crash.db"), random.Random(2026)
+    for _ in range(ROUNDS[size]):
+        await lab.kill(
+            [Victim(chance.getrandbits(31), lines=chance.randint(1, 400)) for _ in range(PROCESSES)]
+        )
+    assert lab.told.submitted
+    assert lab.told.completed
+    sys.stdout.write(f"{ROUNDS[size]} rounds of {PROCESSES} processes killed: {lab}\n")
 
-        assert integrity(path) == "ok"
-        # Past the end of every lease, so that nobody has to wait for them.
-        clock = VirtualClock(SystemClock().now_ms() + (number + 1) * HOUR_MS)
-        engine = Engine(SqliteStore(str(path), clock=clock), clock=clock)
-        await engine.open()
-        picture = await look(engine.store, clock.now_ms())
-        assert broken(picture, skew_ms=SKEW_LIMIT_MS) == []
-        assert unkept(picture, told) == []
-        assert doubled(picture) == []
-        executions = len(picture.rows)
-        assert await finish_all(engine, clock) == []
-        await engine.close()
-    sys.stdout.write(
-        f"{ROUNDS[size]} rounds of {PROCESSES} processes killed: {len(told.submitted)} submits and "
-        f"{len(told.completed)} completions acknowledged, {executions} executions, "
-        "none lost, none doubled\n"
-    )
+
+async def test_a_process_may_die_inside_any_statement(tmp_path: Path, size: Size) -> None:
+    """Also while it makes the file: the first deaths are in the first statements."""
+    chance = random.Random(7)
+    deaths = DEATHS[size]
+    ticks = [
+        chance.randint(1, TICKS_TO_OPEN if number % 3 == 0 else TICKS) for number in range(deaths)
+    ]
+    lab = Lab(tmp_path / "crash.db")
+    for number, tick in enumerate(sorted(ticks)):
+        await lab.kill([Victim(number, tick=tick)])
+    assert lab.told.completed
+    sys.stdout.write(f"{deaths} processes died inside a statement: {lab}\n")

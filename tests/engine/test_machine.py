@@ -1,21 +1,144 @@
-"""Random histories against the engine on the memory store and on SQLite."""
+"""Random histories of the engine on the memory store, and beside it on SQLite."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
+from flowfabric.core import lifecycle, settle, transition
+from flowfabric.core.model import Claim, Execution, Value
+from flowfabric.core.settle import Facts, Settled
+from flowfabric.core.states import LaneState, State
+from flowfabric.core.transition import Held, Seen
+from flowfabric.store import Store, memory, open_store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
+from tests.conftest import Size, store_url
 
-pytestmark = pytest.mark.lab
+SEARCH = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+
+VERBS = {
+    *("submit", "submit again", "claim", "claim again", "grant", "start", "renew", "renew many"),
+    *("progress", "complete", "fail", "delay", "release", "finish many", "adopt", "revoke"),
+    *("cancel", "cancel own", "expire", "replay", "change priority", "set tags"),
+    *("block", "unblock", "time", "sweep", *(f"lane {state}" for state in LaneState)),
+    *("late cancel", "late expire", "late block", "late timer"),
+}
 
 
-def test_x() -> None:
-    tally = play(
-        lambda clock: [MemoryStore(clock)],
-        settings(max_examples=100, stateful_step_count=50, suppress_health_check=list(HealthCheck)),
+def lasting(histories: int, steps: int, phases: Sequence[Phase] = SEARCH) -> settings:
+    return settings(
+        max_examples=histories,
+        stateful_step_count=steps,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
     )
-    sys.stdout.write(f"{tally}\n")
+
+
+def in_memory(clock: VirtualClock) -> Sequence[Store]:
+    return [MemoryStore(clock)]
+
+
+@pytest.mark.lab
+def test_every_invariant_holds_after_every_step(size: Size) -> None:
+    how = lasting(3_000, 100) if size == "long" else lasting(250, 50)
+    tally = play(in_memory, how)
+    sys.stdout.write(f"memory: {tally}\n")
+    assert tally.done() >= VERBS
+
+
+@pytest.mark.lab
+def test_sqlite_lives_through_the_same_histories(size: Size, tmp_path: Path) -> None:
+    """Beside the memory store: the same answers and the same records after every step."""
+    numbers = count()
+
+    def both(clock: VirtualClock) -> Sequence[Store]:
+        url = store_url("sqlite", tmp_path / f"{next(numbers)}.db")
+        return [MemoryStore(clock), open_store(url, clock=clock)]
+
+    how = lasting(500, 60) if size == "long" else lasting(25, 40)
+    tally = play(both, how)
+    sys.stdout.write(f"memory and sqlite: {tally}\n")
+    assert tally.done() >= {"submit", "claim", "renew", "complete", "fail", "cancel", "sweep"}
+
+
+# Faults that were planted: a machine that finds nothing proves nothing.
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def alive_at_its_end(patch: pytest.MonkeyPatch) -> None:
+    def holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:
+        return transition.guard_holds(guard, row, store_now_ms - 1)
+
+    patch.setattr(memory, "guard_holds", holds)
+
+
+def fence_without_epoch(patch: pytest.MonkeyPatch) -> None:
+    def claimed(row: Execution, ask: Claim) -> dict[str, Value]:
+        return {**transition.claimed(row, ask), "epoch": row.epoch}
+
+    patch.setattr(memory, "claimed", claimed)
+
+
+def retry_without_timer(patch: pytest.MonkeyPatch) -> None:
+    def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
+        return {**rightly(head, now_ms, pause_ms), "due_ms": None}
+
+    rightly = lifecycle.retried
+    patch.setattr(lifecycle, "retried", retried)
+
+
+def pause_overlooked(patch: pytest.MonkeyPatch) -> None:
+    def settled(facts: Facts, now_ms: int) -> Settled:
+        return rightly(msgspec.structs.replace(facts, paused=False), now_ms)
+
+    rightly = settle.settle
+    for module in ("operator", "timers", "leases", "lifecycle"):
+        patch.setattr(f"flowfabric.core.{module}.settle", settled)
+
+
+def stale_entries_in_the_queue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryStore, "_forget_stale", lambda store, queue: None)
+
+
+def timers_that_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryStore, "_is_armed", lambda store, timer: True)
+
+
+def forgotten_line(patch: pytest.MonkeyPatch) -> None:
+    rightly = MemoryStore._append
+
+    def append(store: MemoryStore, row: Execution, now_ms: int, line: transition.LogLine) -> None:
+        if row.state is not State.DELAYED:
+            rightly(store, row, now_ms, line)
+
+    patch.setattr(MemoryStore, "_append", append)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "plant",
+    [
+        alive_at_its_end,
+        fence_without_epoch,
+        retry_without_timer,
+        pause_overlooked,
+        stale_entries_in_the_queue,
+        timers_that_stay,
+        forgotten_line,
+    ],
+)
+def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(Broken):
+        play(in_memory, lasting(1_000, 50, phases=(Phase.generate,)))

@@ -1,20 +1,26 @@
 """The crash lab: processes that work on one file until they are killed.
 
-`python -m flowfabric.testing.crash FILE SEED` submits, claims and finishes for ever and says on
+`python -m flowfabric.testing.crash FILE SEED TICK` submits, claims and finishes for ever and says on
 standard output what the store has acknowledged, one line each. Whoever started it kills it at a
-line of its choice; what was said before must be in the file afterwards, and nothing twice.
+line of its choice, or it kills itself in the middle of a statement; what was said before must be
+in the file afterwards, and nothing twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
+import signal
+import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import NamedTuple
+from unittest.mock import patch
 
 from flowfabric.core.ids import RANDOM_BITS, ExecutionId, execution_id, uuid7
 from flowfabric.core.lifecycle import Failure, Order
@@ -23,11 +29,13 @@ from flowfabric.core.policy import Fixed, Policy, RetryPolicy, encode_policy
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.sqlite.file import connect
 
 SUBMITTED = "submitted"
 COMPLETED = "completed"
 LANE = "crash"
 TTL_MS = 5_000
+STEPS_PER_TICK = 200
 
 _POLICY = encode_policy(Policy(retry_policy=RetryPolicy(max_retries=5, backoff=Fixed(delay_ms=1))))
 
@@ -105,43 +113,74 @@ def _say(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def run_and_kill(path: str, seeds: list[int], *, lines: list[int]) -> Acknowledged:
-    """Start a process per seed, kill each when it has said so many lines, gather what they said."""
-    said: list[list[str]] = [[] for _ in seeds]
-    threads = [
-        threading.Thread(target=_follow, args=(path, seed, limit, heard))
-        for seed, limit, heard in zip(seeds, lines, said, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+class Victim(NamedTuple):
+    """A process and its death: killed when it has said so many lines, or by itself at a tick."""
+
+    seed: int
+    lines: int = 0
+    tick: int = 0
+
+
+def run_and_kill(path: str, victims: Sequence[Victim]) -> Acknowledged:
+    """Run them side by side until all are dead; answers what they had been told by then."""
+    with ThreadPoolExecutor(len(victims)) as pool:
+        said = list(pool.map(lambda victim: _follow(path, victim), victims))
     return _acknowledged([line for heard in said for line in heard])
 
 
-def _follow(path: str, seed: int, limit: int, heard: list[str]) -> None:
-    command = [sys.executable, "-m", "flowfabric.testing.crash", path, str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        if process.stdout is None:
-            raise RuntimeError("the process has no output")
-        for line in process.stdout:
+def _follow(path: str, victim: Victim) -> list[str]:
+    command = [sys.executable, "-m", "flowfabric.testing.crash", path]
+    command += [str(victim.seed), str(victim.tick)]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    heard: list[str] = []
+    with subprocess.Popen(command, text=True, **both) as process:
+        for line in process.stdout or ():
             # A last line without its end was cut off by the kill: it acknowledges nothing.
             if line.endswith("\n"):
                 heard.append(line.strip())
-            if len(heard) == limit:
+            if len(heard) == victim.lines:
                 process.kill()
+    if process.returncode != -signal.SIGKILL:
+        raise RuntimeError("\n".join(["a process ended by itself:", *heard[-20:]]))
+    return heard
 
 
 def _acknowledged(lines: list[str]) -> Acknowledged:
     told = Acknowledged([], [])
     for line in lines:
-        kind, id, *rest = line.split()
-        if kind == SUBMITTED:
-            told.submitted.append(ExecutionId(id))
-        else:
-            told.completed.append((ExecutionId(id), int(rest[0])))
+        match line.split():
+            case [kind, id] if kind == SUBMITTED:
+                told.submitted.append(ExecutionId(id))
+            case [kind, id, epoch] if kind == COMPLETED:
+                told.completed.append((ExecutionId(id), int(epoch)))
+            case _:
+                raise RuntimeError(f"a process said: {line}")
     return told
 
 
+def die_at(tick: int) -> None:
+    """Kill this process inside the store: ticks are beginnings of statements and steps in them."""
+    left = count(tick, -1)
+
+    def count_down(*_: object) -> int:
+        if next(left) <= 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    def fatal(path: str, synchronous: str) -> sqlite3.Connection:
+        connection = connect(path, synchronous)
+        connection.set_trace_callback(count_down)
+        connection.set_progress_handler(count_down, STEPS_PER_TICK)
+        return connection
+
+    patch("flowfabric.store.sqlite.store.connect", fatal).start()
+
+
+def main(path: str, seed: str, tick: str) -> None:
+    if int(tick):
+        die_at(int(tick))
+    asyncio.run(work(path, int(seed)))
+
+
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], int(sys.argv[2])))
+    main(*sys.argv[1:])

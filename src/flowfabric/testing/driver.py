@@ -46,11 +46,12 @@ ROUNDS_MAX = 200
 # Everything else that a verb raises is a fault, not an answer.
 ANSWERS = (Refused, LeaseLost, NotFound, InvalidInput)
 
-Mode = Literal["live", "kept", "foreign"]
+Mode = Literal["live", "over", "kept", "foreign"]
 
 
 class Pick(NamedTuple):
-    """Which lease to show: one that is alive, any that was ever handed out, or a forged one."""
+    """Which lease to show: one that is alive, one that nobody has noticed to be over, any that was
+    ever handed out, or a forged one."""
 
     mode: Mode = "live"
     number: int = 0
@@ -263,24 +264,27 @@ class Driver:
 
     def is_live(self, lease: Lease) -> bool:
         """Whether this lease is the one that holds its execution now."""
+        until_ms = self.head(lease.id).lease_until_ms if self._is_stored(lease) else None
+        return until_ms is not None and until_ms > self.clock.now_ms()
+
+    def _is_stored(self, lease: Lease) -> bool:
+        """Whether it is the last that was given out, in the phase that it is in."""
         row = self.picture.row(lease.id)
         return (
             row is not None
             and row.state is State.ACTIVE
             and (row.epoch, row.lease_token) == (lease.epoch, lease.token)
             and (row.reason is not Reason.GRANTED) == lease.started
-            and (row.lease_until_ms or 0) > self.clock.now_ms()
         )
 
     async def lease(self, pick: Pick, *, started: bool | None = True) -> Lease | None:
         """The lease to show; a live one is claimed if nobody holds any in this phase."""
-        live = self._live(started)
-        if pick.mode != "kept" and not live:
+        kept = self._leases(pick.mode, started)
+        if not kept and pick.mode != "kept":
             start, ttl_ms = started is not False, TTLS_MS[pick.twist % len(TTLS_MS)]
             for who in range(len(self.engines)):
                 await self.claim(Ask(LANES, who=who, ttl_ms=ttl_ms, start=start))
-            live = self._live(started)
-        kept = self.leases if pick.mode == "kept" else live or self.leases
+            kept = self._leases("live", started) or self.leases
         if not kept:
             return None
         lease = kept[-1 - pick.number % len(kept)]
@@ -292,9 +296,12 @@ class Driver:
         copies = [kept for kept in self.leases if (kept.id, kept.token, kept.epoch) == mine]
         return copies[-1:] == [lease]
 
-    def _live(self, started: bool | None) -> list[Lease]:
-        fitting = [lease for lease in self.leases if started in (None, lease.started)]
-        return [lease for lease in fitting if self.is_live(lease)]
+    def _leases(self, mode: Mode, started: bool | None) -> list[Lease]:
+        if mode == "kept":
+            return self.leases
+        stored = [lease for lease in self.leases if self._is_stored(lease)]
+        fitting = [lease for lease in stored if started in (None, lease.started)]
+        return [lease for lease in fitting if self.is_live(lease) == (mode != "over")]
 
     def _forged(self, lease: Lease, twist: int) -> Lease:
         """The lease as somebody would show it who does not hold it."""

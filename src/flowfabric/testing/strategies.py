@@ -114,7 +114,7 @@ failures = st.builds(
 )
 picks = st.builds(
     Pick,
-    st.sampled_from(("live", "live", "live", "live", "kept", "foreign")),
+    st.sampled_from(("live", "live", "live", "over", "kept", "foreign")),
     numbers,
     st.integers(0, 3),
 )

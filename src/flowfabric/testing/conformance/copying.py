@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from flowfabric.core.lifecycle import Failure, complete, delay, fail
+from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew
 from flowfabric.core.model import Execution, Loss
 from flowfabric.core.operator import replay, revoke
 from flowfabric.core.states import AttemptKind, AttemptState, Reason, State
@@ -60,8 +60,9 @@ async def replayed(store: Store, clock: VirtualClock) -> None:
 
 async def orphaned(store: Store, clock: VirtualClock) -> None:
     lease = await put_and_take(store, clock, order(0, policy=policy(attempt_timeout_ms=90_000)))
+    await apply(store, clock, renew(lease, clock.advance(1_000), TTL_MS))
     clock.advance(TTL_MS)
-    await apply(store, clock, on_due(lease.head, clock.now_ms()).transition)
+    await apply(store, clock, on_due(await head(store, lease.id), clock.now_ms()).transition)
 
 
 async def revoked(store: Store, clock: VirtualClock) -> None:
