@@ -211,8 +211,6 @@ class App:
 
         `lanes`: which to serve; by default those that the tasks of this app name.
         """
-        if self._is_running:
-            raise Refused("this app is running already", hint="run it once per process")
         worker_ = Worker(
             self.engine,
             self._handlers,
@@ -224,6 +222,8 @@ class App:
         )
         timekeeper = Timekeeper(self.engine.store, self.engine.clock)
         await self.connect()
+        if self._is_running:
+            raise Refused("this app is running already", hint="run it once per process")
         self._is_running = True
         self.engine.hints.subscribe(timekeeper.hear)
         loop = asyncio.get_running_loop()
@@ -239,10 +239,12 @@ class App:
             self._is_stopping = True
             worker_.stop()
             timekeeper.loop.stop()
-            await asyncio.wait(services)
-            self.engine.hints.unsubscribe(timekeeper.hear)
-            self._is_running = self._is_stopping = False
-            await self._close()
+            try:
+                await _ended(services)
+            finally:
+                self.engine.hints.unsubscribe(timekeeper.hear)
+                self._is_running = self._is_stopping = False
+                await self._close()
         for service in services:
             service.result()
 
@@ -254,10 +256,22 @@ class App:
 
     async def work(self, *, lanes: Iterable[str] = (), worker: str | None = None) -> None:
         """Run until SIGTERM or SIGINT, then drain: the body of a worker process."""
-        self._halted.clear()
+        # A new one each time: an event belongs to the event loop that first waits for it.
+        self._halted = asyncio.Event()
         async with self.running(lanes=lanes, worker=worker):
             with _signals(self._halted):
                 await self._halted.wait()
+
+
+async def _ended(services: list[asyncio.Task[None]]) -> None:
+    """Until they have ended by themselves; whoever is in more of a hurry cancels this."""
+    try:
+        await asyncio.wait(services)
+    except asyncio.CancelledError:
+        for service in services:
+            service.cancel()
+        await asyncio.wait(services)
+        raise
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric import App, PublicState, StoreUnavailable, Task
+from flowfabric import App, PublicState, Refused, StoreUnavailable, Task
 from flowfabric.store import open_store
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.worker.worker import Worker
@@ -140,6 +140,33 @@ async def test_a_cancelled_block_still_drains(app: App) -> None:
     assert (await handle.status()).public_state is PublicState.COMPLETED
 
 
+async def test_a_block_that_is_cancelled_twice_does_not_wait(url: str) -> None:
+    app = App(url, drain="1000s")
+    gate = Gate()
+
+    @app.task
+    async def work() -> None:
+        await gate.wait()
+
+    handle = await work.start()
+
+    async def block() -> None:
+        async with app.running():
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(block())
+    await gate.reached.wait()
+    for _ in range(2):
+        serving.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert gate.cancelled.is_set()
+    await app.connect()
+    assert await kinds(handle) == ["submitted", "claimed", "released"]
+    await app.close()
+
+
 def test_an_app_outlives_its_event_loop(url: str) -> None:
     """Two calls of `asyncio.run` on one app: scripts and notebooks do that."""
     app = App(url)
@@ -163,6 +190,36 @@ def test_an_app_outlives_its_event_loop(url: str) -> None:
 
     assert asyncio.run(collect(asyncio.run(submit()))) == 6
     assert asyncio.run(collect(asyncio.run(submit()))) == 6
+
+
+def test_an_app_can_work_again_in_another_event_loop(url: str) -> None:
+    app = App(url)
+    ran: list[int] = []
+
+    @app.task
+    async def last(n: int) -> None:
+        ran.append(n)
+        app._halted.set()
+
+    async def serve(n: int) -> None:
+        async with asyncio.timeout(30):
+            await last.start(n)
+            await app.work()
+
+    for number in range(3):
+        asyncio.run(serve(number))
+    assert ran == [0, 1, 2]
+
+
+async def test_blocks_that_begin_at_the_same_time_are_told_apart(app: App) -> None:
+    async def block() -> str:
+        async with app.running():
+            await asyncio.sleep(0)
+        return "ran"
+
+    answers = await asyncio.gather(block(), block(), return_exceptions=True)
+    assert "ran" in answers
+    assert sum(isinstance(answer, Refused) for answer in answers) == 1
 
 
 async def test_starts_at_the_same_time_open_the_store_once(url: str) -> None:
@@ -190,6 +247,8 @@ async def test_a_store_that_cannot_be_opened_can_be_tried_again(url: str) -> Non
 
     with pytest.raises(StoreUnavailable):
         await work.start()
+    # Whatever it had opened before it failed was let go again.
+    assert store.calls[Verb.CLOSE] == 1
     async with running(app):
         assert await (await work.start()).result() == 1
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.lab
 HOUR_MS = 3_600_000
 ROUNDS = {"small": 3, "long": 50}
 PROCESSES = 3
-DEATHS = {"small": 6, "long": 120}
+DEATHS = {"small": 4, "long": 120}
 TICKS_TO_OPEN = 25
 TICKS = 600
 
@@ -137,14 +137,19 @@ async def test_what_was_acknowledged_survives_kills_at_any_moment(
 
 
 async def test_a_process_may_die_inside_any_statement(tmp_path: Path, size: Size) -> None:
-    """Also while it makes the file: the first deaths are in the first statements."""
-    chance = random.Random(7)
-    deaths = DEATHS[size]
-    ticks = [
-        chance.randint(1, TICKS_TO_OPEN if number % 3 == 0 else TICKS) for number in range(deaths)
-    ]
-    lab = Lab(tmp_path / "crash.db")
-    for number, tick in enumerate(sorted(ticks)):
-        await lab.kill([Victim(number, tick=tick)])
+    lab, chance = Lab(tmp_path / "crash.db"), random.Random(7)
+    ticks = sorted(chance.randint(1, TICKS) for _ in range(DEATHS[size]))
+    for seed, tick in enumerate(ticks):
+        await lab.kill([Victim(seed, tick=tick)])
     assert lab.told.completed
-    sys.stdout.write(f"{deaths} processes died inside a statement: {lab}\n")
+    sys.stdout.write(f"{len(ticks)} processes died inside a statement: {lab}\n")
+
+
+async def test_a_process_may_die_while_it_makes_the_file(tmp_path: Path, size: Size) -> None:
+    ticks = range(1, TICKS_TO_OPEN + 1, 1 if size == "long" else 12)
+    for tick in ticks:
+        lab = Lab(tmp_path / f"{tick}.db")
+        await lab.kill([Victim(seed=0, tick=tick)])
+        await lab.kill([Victim(seed=1, lines=1)])
+        assert lab.told.submitted
+    sys.stdout.write(f"{len(ticks)} processes died while they made the file\n")

@@ -138,6 +138,24 @@ async def test_a_cancelled_worker_hands_back_at_once(floor: Floor) -> None:
     assert await floor.count(State.WAITING) == 5
 
 
+async def test_a_worker_that_is_cancelled_while_it_drains_hands_back_at_once(
+    floor: Floor,
+) -> None:
+    room = Room(floor)
+    await floor.submit_many("work", 5)
+    worker = floor.worker(drain_seconds=1_000.0)
+    serving = asyncio.create_task(worker.run())
+    await eventually(lambda: room.holds(5))
+    worker.stop()
+    room.doors.release()
+    await floor.until(State.COMPLETED, 1)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert room.cancelled == 4
+    assert await floor.count(State.WAITING) == 4
+
+
 async def test_a_worker_that_stops_leaves_nothing_behind(floor: Floor) -> None:
     @floor.task
     async def work() -> None: ...

@@ -225,6 +225,34 @@ async def test_a_lost_lease_stops_the_coroutine(
     assert (await floor.status(id)).reclaim_count == 1
 
 
+async def test_a_loss_that_is_told_twice_does_not_disturb_the_cleaning_up(floor: Floor) -> None:
+    started, stopped, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    clean: list[bool] = []
+
+    @floor.task
+    async def work() -> None:
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+            await told.wait()
+            clean.append(True)
+
+    id = await floor.submit("work")
+    async with floor.working() as worker:
+        await started.wait()
+        await floor.engine.cancel(id)
+        await stopped.wait()
+        # The keeper finds out by itself as well.
+        assert await worker._keeper.renew_all()
+        assert worker._keeper._held == {}
+        for _ in range(10):
+            await asyncio.sleep(0)
+        told.set()
+    assert clean == [True]
+
+
 async def test_a_false_alarm_stops_nothing(floor: Floor) -> None:
     """Hints may be wrong: before the user's code is stopped, the store is asked."""
     started, go_on = asyncio.Event(), asyncio.Event()

@@ -1,9 +1,9 @@
 """The crash lab: processes that work on one file until they are killed.
 
-`python -m flowfabric.testing.crash FILE SEED TICK` submits, claims and finishes for ever and says on
-standard output what the store has acknowledged, one line each. Whoever started it kills it at a
-line of its choice, or it kills itself in the middle of a statement; what was said before must be
-in the file afterwards, and nothing twice.
+`python -m flowfabric.testing.crash FILE SEED TICK` submits, claims and finishes for ever and says
+on standard output what the store has acknowledged, one line each. Whoever started it kills it at
+a line of its choice, or it kills itself in the middle of a statement; what was said before must
+be in the file afterwards, and nothing twice.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ def run_and_kill(path: str, victims: Sequence[Victim]) -> Acknowledged:
 def _follow(path: str, victim: Victim) -> list[str]:
     command = [sys.executable, "-m", "flowfabric.testing.crash", path]
     command += [str(victim.seed), str(victim.tick)]
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     heard: list[str] = []
-    with subprocess.Popen(command, text=True, **both) as process:
+    with subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         for line in process.stdout or ():
             # A last line without its end was cut off by the kill: it acknowledges nothing.
             if line.endswith("\n"):

@@ -12,7 +12,8 @@ from flowfabric.core.explain import explain
 from flowfabric.core.model import Execution, Query
 from flowfabric.core.states import TERMINAL, LaneState
 from flowfabric.engine.lanes import REMEMBER_MS
-from flowfabric.testing.driver import ROUNDS_MAX, Ask, Broken, Driver, require
+from flowfabric.testing.claiming import Ask, claim
+from flowfabric.testing.driver import ROUNDS_MAX, Broken, Driver, require
 from flowfabric.testing.holding import hold
 from flowfabric.testing.picture import ALL, Picture
 
@@ -49,7 +50,7 @@ async def _serve(driver: Driver, waiting: list[Execution]) -> None:
 async def _work(driver: Driver, lanes: tuple[str, ...]) -> None:
     """Take all there is and complete it, as the last worker in the world."""
     for who in range(len(driver.engines)):
-        leases = await driver.claim(Ask(lanes=lanes, limit=500, who=who))
+        leases = await claim(driver, Ask(lanes, limit=500, who=who))
         for lease in leases if isinstance(leases, list) else []:
             await hold(driver, lease, lambda held: driver.engine.complete(held, b"at last"))
 

@@ -19,7 +19,8 @@ from flowfabric.core.transition import Applied, Changeset, Transition
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.errors import FlowFabricError
 from flowfabric.testing.build import TTL_MS
-from flowfabric.testing.driver import ANSWERS, Driver, Pick, require
+from flowfabric.testing.driver import ANSWERS, Driver, require
+from flowfabric.testing.picking import Pick, pick_lease
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ async def renew(driver: Driver, pick: Pick, ttl_ms: int) -> object:
 
     With less it would take back what it was promised meanwhile; the timer stands on that promise.
     """
-    lease = await driver.lease(pick, started=None)
+    lease = await pick_lease(driver, pick, started=None)
     if lease is None:
         return NOTHING
     ttl_ms = ttl_ms if driver.is_last(lease) else TTL_MS
@@ -71,7 +72,7 @@ async def renew(driver: Driver, pick: Pick, ttl_ms: int) -> object:
 
 
 async def complete(driver: Driver, pick: Pick, result: bytes) -> object:
-    lease = await driver.lease(pick)
+    lease = await pick_lease(driver, pick)
     if lease is None:
         return NOTHING
     is_served = driver.is_live(lease) and lease.started
@@ -85,7 +86,7 @@ async def complete(driver: Driver, pick: Pick, result: bytes) -> object:
 
 async def fail(driver: Driver, pick: Pick, failure: Failure) -> object:
     """What its policy still allows is tried again, and nothing else is."""
-    lease = await driver.lease(pick)
+    lease = await pick_lease(driver, pick)
     if lease is None:
         return NOTHING
     is_served = driver.is_live(lease) and lease.started
@@ -106,7 +107,7 @@ def _is_last(row: Execution, failure: Failure) -> bool:
 
 
 async def renew_many(driver: Driver, picks: Sequence[Pick]) -> object:
-    found = [await driver.lease(pick, started=None) for pick in picks]
+    found = [await pick_lease(driver, pick, started=None) for pick in picks]
     leases = [lease for lease in found if lease is not None]
     told = await _hold_many(driver, leases, lambda: driver.engine.renew(leases, TTL_MS))
     if not isinstance(told, FlowFabricError):
@@ -116,7 +117,7 @@ async def renew_many(driver: Driver, picks: Sequence[Pick]) -> object:
 
 async def finish_many(driver: Driver, picks: Sequence[Pick], until_ms: int) -> object:
     """Several outcomes in one call, also several of one lease: the first of them counts."""
-    found = [await driver.lease(pick) for pick in picks]
+    found = [await pick_lease(driver, pick) for pick in picks]
     leases = [lease for lease in found if lease is not None]
     outcomes = [_outcome(lease, kind, until_ms) for kind, lease in enumerate(leases)]
     fitting = [said.lease for said in outcomes if said.lease.started or isinstance(said, Released)]
@@ -148,7 +149,7 @@ async def _hold_many(
 
 async def cancel_own(driver: Driver, pick: Pick) -> object:
     """By the holder; whoever shows a dead lease can cancel only what nobody holds."""
-    lease = await driver.lease(pick)
+    lease = await pick_lease(driver, pick)
     if lease is None:
         return NOTHING
     row = driver.head(lease.id)

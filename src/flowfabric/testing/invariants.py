@@ -51,7 +51,7 @@ def broken(picture: Picture, *, skew_ms: int = 0) -> list[str]:
     for id, loaded in picture.loaded.items():
         sentences = [said for rule in RULES for said in rule(loaded, picture.now_ms)]
         sentences += broken_history(loaded, histories.get(id, []), picture.now_ms, skew_ms=skew_ms)
-        sentences += _broken_end(loaded.head, picture)
+        sentences += _broken_end(loaded, picture)
         sentences += _broken_times(loaded.head, picture.now_ms, skew_ms)
         found += [f"{id}: {said}" for said in sentences]
     strangers = histories.keys() - picture.loaded.keys()
@@ -71,10 +71,14 @@ def _broken_indexes(picture: Picture) -> Iterator[str]:
         yield f"timers: the next one is at {min(later, default=None)}, not {picture.next_ms}"
 
 
-def _broken_end(row: Execution, picture: Picture) -> Iterator[str]:
-    end = picture.ends.get(row.id)
+def _broken_end(loaded: Loaded, picture: Picture) -> Iterator[str]:
+    """Whoever waits for it hears what the row and the record of its last attempt say."""
+    row, end = loaded.head, picture.ends.get(loaded.head.id)
     if end is None or (end.state, end.detail) != (row.state, row.outcome_detail):
         yield f"is {row.state}, but whoever waits for it hears {end}"
+    results = [attempt.result for attempt in loaded.attempts if attempt.attempt == row.attempt]
+    if row.state is State.COMPLETED and end is not None and [end.result] != results:
+        yield f"completed with {results}, but whoever waits for it hears {end.result!r}"
 
 
 def _broken_times(row: Execution, now_ms: int, skew_ms: int) -> Iterator[str]:
@@ -193,6 +197,9 @@ def _attempts(loaded: Loaded, now_ms: int) -> Iterator[str]:
         if attempt.lifecycle.is_terminal == is_open:
             yield f"is {row.state}, attempt {number} is {attempt.lifecycle}"
         yield from _attempt(attempt, now_ms)
+    epochs = [attempt.epoch for attempt in loaded.attempts]
+    if epochs != sorted(set(epochs)):
+        yield f"its attempts had the epochs {epochs}"
     last = records.get(row.attempt)
     if row.state is State.COMPLETED and (
         last is None or last.lifecycle is not AttemptLifecycle.ENDED_SUCCESS

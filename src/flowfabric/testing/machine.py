@@ -10,9 +10,7 @@ Stale leases and old observations are kept and used later. Needs Hypothesis.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -38,11 +36,15 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.store.protocol import Store
 from flowfabric.testing import holding
 from flowfabric.testing import strategies as some
+from flowfabric.testing.build import TTL_MS
+from flowfabric.testing.claiming import Ask, claim, submit
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.driver import Ask, Driver, Pick, require
+from flowfabric.testing.driver import Driver, require
 from flowfabric.testing.ending import finish_everything
 from flowfabric.testing.holding import NOTHING
+from flowfabric.testing.picking import Pick, pick_lease
 from flowfabric.testing.strategies import Wish
+from flowfabric.testing.tally import Tally
 
 Rule = TypeVar("Rule", bound=Callable[..., None])
 
@@ -74,26 +76,7 @@ STATES: dict[str, frozenset[State]] = {
     "unblock": RUNNABLE - {State.WAITING},
 }
 ENDS = ("cancel", "expire", "cancel own")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What was played: histories, steps, and how each verb was answered."""
-
-    histories: int = 0
-    steps: int = 0
-    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def done(self) -> set[str]:
-        """The verbs that did what they are for."""
-        return {verb for verb, answer in self.answers if answer == "done"}
-
-    def __str__(self) -> str:
-        verbs: dict[str, list[str]] = {}
-        for (verb, answer), count in sorted(self.answers.items()):
-            verbs.setdefault(verb, []).append(f"{answer} {count}")
-        lines = [f"  {verb}: {', '.join(answers)}" for verb, answers in verbs.items()]
-        return "\n".join([f"{self.histories} histories, {self.steps} steps", *lines])
+LAST_WORDS = ("complete", "fail", "renew")
 
 
 def play(open_stores: OpenStores, how: settings) -> Tally:
@@ -163,7 +146,7 @@ class EngineMachine(RuleBasedStateMachine):
         phase = PHASES.get(verb, True)
 
         async def step(driver: Driver) -> object:
-            lease = await driver.lease(pick, started=phase)
+            lease = await pick_lease(driver, pick, started=phase)
             if lease is None:
                 return NOTHING
             return await holding.hold(driver, lease, partial(call, driver.engine), phase=phase)
@@ -224,17 +207,17 @@ class EngineMachine(RuleBasedStateMachine):
     def _submit(self, wish: Wish) -> None:
         order = wish.order(len(self._orders), self.clock.now_ms())
         self._orders.append(order)
-        self._all("submit", lambda driver: driver.submit(order))
+        self._all("submit", lambda driver: submit(driver, order))
 
     @rule(number=some.numbers)
     def submit_again(self, number: int) -> None:
         order = self._orders[-1 - number % len(self._orders)]
-        self._all("submit again", lambda driver: driver.submit(order))
+        self._all("submit again", lambda driver: submit(driver, order))
 
     @rule(ask=some.asks)
     def claim(self, ask: Ask) -> None:
         verb = "grant" if not ask.start else "claim" if ask.again is None else "claim again"
-        self._all(verb, lambda driver: driver.claim(ask))
+        self._all(verb, lambda driver: claim(driver, ask))
 
     # -- holding a lease ------------------------------------------------------------------------
 
@@ -279,6 +262,23 @@ class EngineMachine(RuleBasedStateMachine):
     def finish_many(self, picks: list[Pick], ms: int) -> None:
         until_ms = self.clock.now_ms() + ms
         self._all("finish many", lambda driver: holding.finish_many(driver, picks, until_ms))
+
+    @rule(number=some.numbers, miss_ms=some.misses_ms, verb=st.sampled_from(LAST_WORDS))
+    def use_at_its_end(self, number: int, miss_ms: int, verb: str) -> None:
+        """The moment that matters most: a lease in its last millisecond, and in the next two."""
+        self._all("pick", lambda driver: pick_lease(driver, Pick("live", number)))
+        ends = [row.lease_until_ms for row in self.lead.picture.rows if row.lease_until_ms]
+        if ends:
+            end_ms = sorted(ends)[number % len(ends)] + miss_ms
+            self.clock.set(max(end_ms, self.clock.now_ms()))
+            self._all("time", lambda driver: driver.pass_time())
+        pick = Pick("live" if miss_ms < 0 else "over", number)
+        if verb == "complete":
+            self._all(verb, lambda driver: holding.complete(driver, pick, b"in time"))
+        elif verb == "fail":
+            self._all(verb, lambda driver: holding.fail(driver, pick, Failure("broke")))
+        else:
+            self._all(verb, lambda driver: holding.renew(driver, pick, TTL_MS))
 
     # -- overseeing -----------------------------------------------------------------------------
 

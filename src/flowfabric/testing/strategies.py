@@ -22,7 +22,9 @@ from flowfabric.core.policy import (
 )
 from flowfabric.core.states import LaneState, Reason
 from flowfabric.testing.build import order
-from flowfabric.testing.driver import LANES, NAMESPACES, TTLS_MS, Ask, Pick
+from flowfabric.testing.claiming import Ask
+from flowfabric.testing.driver import NAMESPACES
+from flowfabric.testing.picking import LANES, TTLS_MS, Pick
 
 CATEGORIES = ("handler_error", "timeout", "odd")
 SPANS_MS = (0, 1, 1_000, 5_000, 30_000)

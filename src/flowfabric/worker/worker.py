@@ -86,12 +86,12 @@ class Worker:
                 try:
                     while not self._stopping:
                         await self._guarded_round()
+                    await self._drain(self._drain_seconds)
                 except asyncio.CancelledError as error:
                     # Raised inside the group it would end the finisher before all is stored.
                     interrupted = error
-                    self._drain_seconds = 0.0
+                    await self._drain(0.0)
                 finally:
-                    await self._drain()
                     self._finisher.close(max(self._drain_seconds, CANCEL_SECONDS))
             if interrupted is not None:
                 raise interrupted
@@ -235,8 +235,8 @@ class Worker:
         )
         held[1].cancel()
 
-    async def _drain(self) -> None:
-        await self._wait_for_running(self._drain_seconds)
+    async def _drain(self, seconds: float) -> None:
+        await self._wait_for_running(seconds)
         self._is_handing_back = True
         for _, task in self._running.values():
             task.cancel()

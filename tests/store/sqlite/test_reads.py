@@ -124,3 +124,33 @@ async def test_a_ready_row_that_cannot_be_read_keeps_no_other_from_being_claimed
     answers = await mine.apply([late[0], moved, late[1]], clock.now_ms())
     assert [isinstance(answer, Applied) for answer in answers] == [False, True, False]
     assert execution_id(1) not in {row.id for row in (await mine.due(clock.now_ms(), 10)).rows}
+
+
+async def test_bodies_that_are_too_much_for_one_answer_come_in_several(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(path: str, synchronous: str) -> sqlite3.Connection:
+        connection = file.connect(path, synchronous)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+        return connection
+
+    monkeypatch.setattr(store_module, "connect", limited)
+    store = SqliteStore(str(tmp_path / "limited.db"), synchronous="NORMAL", clock=clock)
+    await store.migrate()
+    bodies = {execution_id(n): bytes([n]) * 9_000 for n in range(20)}
+    for n, body in enumerate(bodies.values()):
+        await put(store, clock, order(n, payload=body))
+    ids = list(bodies)
+
+    leases = await store.claim(ask(clock.now_ms(), limit=20))
+    done = [complete(lease, clock.now_ms(), lease.payload) for lease in leases]
+    for transition in done:
+        await apply(store, clock, transition)
+    found = await store.load(Want(ids=ids, payload=True, attempts=True))
+    ends = await store.endings(ids)
+    await store.close()
+
+    assert {lease.id: lease.payload for lease in leases} == bodies
+    assert [each.payload for each in found if each] == list(bodies.values())
+    assert [each.attempts[0].result for each in found if each] == list(bodies.values())
+    assert [each.result for each in ends if each] == list(bodies.values())

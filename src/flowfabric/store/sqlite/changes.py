@@ -14,7 +14,7 @@ import msgspec
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
 from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
-from flowfabric.store.sqlite.patience import is_unreadable
+from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     attempt_cells,
@@ -118,20 +118,22 @@ def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
         if numbers == "[]":
             return []
         _take(connection, ask, numbers)
-    leases = _leases(connection, numbers)
+    leases = _leases(connection, msgspec.json.decode(numbers, type=list[int]))
     leases.sort(key=lambda lease: (-lease.head.priority, lease.head.created_ms, lease.head.id))
     return leases
 
 
-def _leases(connection: sqlite3.Connection, numbers: str) -> list[Lease]:
+def _leases(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Lease]:
     """Those that can be read; the others keep their lease until their timer finds them."""
     try:
-        text = one_text(connection, "execution_leases", numbers, columns=ALL_COLUMNS)
-    except sqlite3.OperationalError as error:
-        if not is_unreadable(error):
+        text = one_text(connection, "execution_leases", ids_json(numbers), columns=ALL_COLUMNS)
+    except (sqlite3.OperationalError, sqlite3.DataError) as error:
+        if not is_spoilt(error):
             raise
-        each = [ids_json([n]) for n in msgspec.json.decode(numbers, type=list[int])]
-        return [lease for n in each for lease in _leases(connection, n)] if len(each) > 1 else []
+        # One of them cannot be read, or all of them are too much for one answer.
+        middle = len(numbers) // 2
+        halves = (numbers[:middle], numbers[middle:]) if middle else ()
+        return [lease for half in halves for lease in _leases(connection, half)]
     return decode_leases(text)
 
 

@@ -51,9 +51,12 @@ def _code(error: sqlite3.Error) -> int:
     return code & 0xFF
 
 
-def is_unreadable(error: sqlite3.Error) -> bool:
-    """Whether a cell was the trouble, not the file: bytes where text belongs, or no UTF-8."""
-    return _code(error) in (0, sqlite3.SQLITE_ERROR)
+def is_spoilt(error: sqlite3.Error) -> bool:
+    """Whether an answer was spoilt by what is in the rows, not by the file.
+
+    Bytes where text belongs, text that is no UTF-8, or more than fits into one text.
+    """
+    return _code(error) in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG)
 
 
 def translated(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from flowfabric.core.model import (
     Want,
 )
 from flowfabric.store.sqlite.changes import load_heads
-from flowfabric.store.sqlite.patience import is_unreadable
+from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
     decode_attempts,
     decode_bodies,
@@ -41,8 +41,17 @@ _AFTER_ALL_IDS = "\x7f"
 def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
     if not (want.payload or want.tags or want.attempts):
         return _load(connection, want)
-    with _one_look(connection):
-        return _load(connection, want)
+    try:
+        with _one_look(connection):
+            return _load(connection, want)
+    except sqlite3.DataError:
+        # More than fits into one text.
+        if len(want.ids) < 2:
+            raise
+        middle = len(want.ids) // 2
+        halves = (want.ids[:middle], want.ids[middle:])
+        parts = [load(connection, msgspec.structs.replace(want, ids=half)) for half in halves]
+        return parts[0] + parts[1]
 
 
 @contextmanager
@@ -93,7 +102,7 @@ def current_rows(
     try:
         text = one_text(connection, "execution_load", ids_json(wanted), columns=ALL_COLUMNS)
     except sqlite3.OperationalError as error:
-        if not is_unreadable(error):
+        if not is_spoilt(error):
             raise
         return _one_by_one(connection, wanted)
     return {row.id: row for row in decode_due(text)}
@@ -109,7 +118,7 @@ def _one_by_one(
         try:
             text = one_text(connection, "execution_load", ids_json([id]), columns=ALL_COLUMNS)
         except sqlite3.OperationalError as error:
-            if not is_unreadable(error):
+            if not is_spoilt(error):
                 raise
             found[id] = Malformed(id, rev, failures, str(error))
         else:
@@ -118,7 +127,14 @@ def _one_by_one(
 
 
 def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[Ended | None]:
-    found = decode_ends(one_text(connection, "execution_ends", ids_json(ids)))
+    try:
+        found = decode_ends(one_text(connection, "execution_ends", ids_json(ids)))
+    except sqlite3.DataError:
+        # More than fits into one text.
+        if len(ids) < 2:
+            raise
+        middle = len(ids) // 2
+        return endings(connection, ids[:middle]) + endings(connection, ids[middle:])
     return [found.get(id) for id in ids]
 
 
@@ -127,7 +143,7 @@ def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
     try:
         text = one_text(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
     except sqlite3.OperationalError as error:
-        if not is_unreadable(error):
+        if not is_spoilt(error):
             raise
         text = one_text(connection, "execution_due_ids", now_ms, limit)
         ids = msgspec.json.decode(text, type=list[str])
