@@ -30,7 +30,6 @@ VERBS = {
     *("progress", "complete", "fail", "delay", "release", "finish many", "adopt", "revoke"),
     *("cancel", "cancel own", "expire", "replay", "change priority", "set tags"),
     *("block", "unblock", "time", "sweep", *(f"lane {state}" for state in LaneState)),
-    *("late cancel", "late expire", "late block", "late timer"),
 }
 
 
@@ -54,6 +53,7 @@ def test_every_invariant_holds_after_every_step(size: Size) -> None:
     tally = play(in_memory, how)
     sys.stdout.write(f"memory: {tally}\n")
     assert tally.done() >= VERBS
+    assert any(verb.startswith("late ") for verb in tally.done())
 
 
 @pytest.mark.lab

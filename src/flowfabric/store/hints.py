@@ -59,15 +59,21 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
 
 
 class Hints:
-    """The listeners of one store. Each is called in the event loop it subscribed from."""
+    """The listeners of one store. Each is called in the event loop it subscribed from.
 
-    def __init__(self) -> None:
+    `on_subscribe` lets a store look closer from the moment that somebody listens.
+    """
+
+    def __init__(self, on_subscribe: Callable[[], None] | None = None) -> None:
+        self._on_subscribe = on_subscribe
         self._listeners: dict[Listener, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
 
     def subscribe(self, listener: Listener) -> None:
         with self._lock:
             self._listeners[listener] = asyncio.get_running_loop()
+        if self._on_subscribe is not None:
+            self._on_subscribe()
 
     def unsubscribe(self, listener: Listener) -> None:
         with self._lock:

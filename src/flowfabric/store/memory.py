@@ -47,7 +47,7 @@ from flowfabric.core.transition import (
 )
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.hints import Hints, hint_of, hint_of_inserts
 
 ReadyKey = tuple[int, int, ExecutionId]
 
@@ -219,8 +219,8 @@ class MemoryStore:
             for transition in changes.transitions:
                 self._write(transition, now_ms)
             self._lanes |= {lane.name: lane for lane in lanes if lane is not None}
-        lanes_hint = Hint(ready=bool(changes.lanes))
-        self.hints.publish(lanes_hint if changes.lanes else hint_of(changes.transitions))
+        told = hint_of(changes.transitions)
+        self.hints.publish(told._replace(ready=True) if changes.lanes else told)
         return True
 
     async def load(self, want: Want) -> list[Loaded | None]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Admission, Execution, Lease, Loaded
 from flowfabric.core.operator import ExpireReason, Source
-from flowfabric.core.states import RUNNABLE, TERMINAL, LaneState, Reason, State
+from flowfabric.core.states import BLOCKED, RUNNABLE, TERMINAL, LaneState, Reason, State
 from flowfabric.core.timers import on_due
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
@@ -46,11 +45,9 @@ from flowfabric.testing.picking import Pick, pick_lease
 from flowfabric.testing.strategies import Wish
 from flowfabric.testing.tally import Tally
 
-Rule = TypeVar("Rule", bound=Callable[..., None])
-
 OpenStores = Callable[[VirtualClock], Sequence[Store]]
 
-ROWS_MAX = 8
+ORDERS_MAX = 12
 
 # Decisions that somebody may have made from an old look at a row.
 LATE: dict[str, Callable[[Execution, int], object]] = {
@@ -73,7 +70,7 @@ STATES: dict[str, frozenset[State]] = {
     "replay": TERMINAL,
     "change priority": frozenset({State.WAITING}),
     "block": RUNNABLE,
-    "unblock": RUNNABLE - {State.WAITING},
+    "unblock": BLOCKED,
 }
 ENDS = ("cancel", "expire", "cancel own")
 LAST_WORDS = ("complete", "fail", "renew")
@@ -89,10 +86,6 @@ def play(open_stores: OpenStores, how: settings) -> Tally:
 
     run_state_machine_as_test(Played, settings=how)
     return tally
-
-
-def _if(holds: Callable[[Driver], object]) -> Callable[[Rule], Rule]:
-    return precondition(lambda self: bool(holds(self.lead)))
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -138,6 +131,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.tally.steps += 1
         self.tally.answers[verb, _answer(told[0])] += 1
 
+    def _act(self, verb: str, step: Callable[[Driver], Coroutine[object, object, object]]) -> None:
+        """A step that needs something alive: on a graveyard little can go wrong."""
+        is_over = all(row.state in TERMINAL for row in self.lead.picture.rows)
+        if is_over and len(self._orders) < ORDERS_MAX:
+            self._submit(some.PLAIN)
+        self._all(verb, step)
+
     def _hold(
         self, verb: str, pick: Pick, call: Callable[[Engine, Lease], Awaitable[object]]
     ) -> None:
@@ -151,7 +151,7 @@ class EngineMachine(RuleBasedStateMachine):
                 return NOTHING
             return await holding.hold(driver, lease, partial(call, driver.engine), phase=phase)
 
-        self._all(verb, step)
+        self._act(verb, step)
 
     def _oversee(
         self,
@@ -167,7 +167,7 @@ class EngineMachine(RuleBasedStateMachine):
             id = driver.id(number, states)
             return await holding.oversee(driver, id, partial(call, driver.engine), then)
 
-        self._all(verb, step)
+        self._act(verb, step)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -175,14 +175,15 @@ class EngineMachine(RuleBasedStateMachine):
     def aim(self, number: int, miss_ms: int) -> None:
         moments = self.lead.moments()
         if moments:
-            moment_ms = moments[number % len(moments)] + miss_ms
-            self.clock.set(max(moment_ms, self.clock.now_ms()))
+            self._aim(moments[number % len(moments)] + miss_ms)
+
+    def _aim(self, moment_ms: int) -> None:
+        self.clock.set(max(moment_ms, self.clock.now_ms()))
         self._all("time", lambda driver: driver.pass_time())
 
     @rule(ms=some.jumps_ms)
     def jump(self, ms: int) -> None:
-        self.clock.advance(ms)
-        self._all("time", lambda driver: driver.pass_time())
+        self._aim(self.clock.now_ms() + ms)
 
     @rule()
     def sweep(self) -> None:
@@ -199,7 +200,7 @@ class EngineMachine(RuleBasedStateMachine):
         for wish in wishes:
             self._submit(wish)
 
-    @_if(lambda driver: len(driver.picture.loaded) < ROWS_MAX)
+    @precondition(lambda self: len(self._orders) < ORDERS_MAX)
     @rule(wish=some.wishes)
     def submit(self, wish: Wish) -> None:
         self._submit(wish)
@@ -209,9 +210,13 @@ class EngineMachine(RuleBasedStateMachine):
         self._orders.append(order)
         self._all("submit", lambda driver: submit(driver, order))
 
-    @rule(number=some.numbers)
-    def submit_again(self, number: int) -> None:
+    @rule(number=some.numbers, miss_ms=st.none() | some.misses_ms)
+    def submit_again(self, number: int, miss_ms: int | None) -> None:
+        """At any time, or when its key is about to be forgotten."""
         order = self._orders[-1 - number % len(self._orders)]
+        _, until_ms = self.lead.keys.get((order.namespace, order.key or ""), ("", 0))
+        if miss_ms is not None and until_ms:
+            self._aim(until_ms + miss_ms)
         self._all("submit again", lambda driver: submit(driver, order))
 
     @rule(ask=some.asks)
@@ -227,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(pick=some.picks, ttl_ms=some.ttls_ms)
     def renew(self, pick: Pick, ttl_ms: int) -> None:
-        self._all("renew", lambda driver: holding.renew(driver, pick, ttl_ms))
+        self._act("renew", lambda driver: holding.renew(driver, pick, ttl_ms))
 
     @rule(pick=some.picks, pct=st.sampled_from((None, 0, 50, 100)))
     def progress(self, pick: Pick, pct: int | None) -> None:
@@ -239,11 +244,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(pick=some.picks, result=some.results)
     def complete(self, pick: Pick, result: bytes) -> None:
-        self._all("complete", lambda driver: holding.complete(driver, pick, result))
+        self._act("complete", lambda driver: holding.complete(driver, pick, result))
 
     @rule(pick=some.picks, failure=some.failures)
     def fail(self, pick: Pick, failure: Failure) -> None:
-        self._all("fail", lambda driver: holding.fail(driver, pick, failure))
+        self._act("fail", lambda driver: holding.fail(driver, pick, failure))
 
     @rule(pick=some.picks, ms=some.spans_ms)
     def delay(self, pick: Pick, ms: int) -> None:
@@ -256,29 +261,27 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(picks=st.lists(some.picks, min_size=2, max_size=4))
     def renew_many(self, picks: list[Pick]) -> None:
-        self._all("renew many", lambda driver: holding.renew_many(driver, picks))
+        self._act("renew many", lambda driver: holding.renew_many(driver, picks))
 
     @rule(picks=st.lists(some.picks, min_size=2, max_size=4), ms=some.spans_ms)
     def finish_many(self, picks: list[Pick], ms: int) -> None:
         until_ms = self.clock.now_ms() + ms
-        self._all("finish many", lambda driver: holding.finish_many(driver, picks, until_ms))
+        self._act("finish many", lambda driver: holding.finish_many(driver, picks, until_ms))
 
     @rule(number=some.numbers, miss_ms=some.misses_ms, verb=st.sampled_from(LAST_WORDS))
     def use_at_its_end(self, number: int, miss_ms: int, verb: str) -> None:
         """The moment that matters most: a lease in its last millisecond, and in the next two."""
-        self._all("pick", lambda driver: pick_lease(driver, Pick("live", number)))
+        self._act("pick", lambda driver: pick_lease(driver, Pick("live", number)))
         ends = [row.lease_until_ms for row in self.lead.picture.rows if row.lease_until_ms]
         if ends:
-            end_ms = sorted(ends)[number % len(ends)] + miss_ms
-            self.clock.set(max(end_ms, self.clock.now_ms()))
-            self._all("time", lambda driver: driver.pass_time())
+            self._aim(sorted(ends)[number % len(ends)] + miss_ms)
         pick = Pick("live" if miss_ms < 0 else "over", number)
         if verb == "complete":
-            self._all(verb, lambda driver: holding.complete(driver, pick, b"in time"))
+            self._act(verb, lambda driver: holding.complete(driver, pick, b"in time"))
         elif verb == "fail":
-            self._all(verb, lambda driver: holding.fail(driver, pick, Failure("broke")))
+            self._act(verb, lambda driver: holding.fail(driver, pick, Failure("broke")))
         else:
-            self._all(verb, lambda driver: holding.renew(driver, pick, TTL_MS))
+            self._act(verb, lambda driver: holding.renew(driver, pick, TTL_MS))
 
     # -- overseeing -----------------------------------------------------------------------------
 
@@ -286,7 +289,7 @@ class EngineMachine(RuleBasedStateMachine):
     def end(self, number: int, pick: Pick, verb: str) -> None:
         """One rule for all that ends things: else little lives long enough to be of interest."""
         if verb == "cancel own":
-            self._all(verb, lambda driver: holding.cancel_own(driver, pick))
+            self._act(verb, lambda driver: holding.cancel_own(driver, pick))
         elif verb == "cancel":
             self._oversee(
                 verb,
@@ -326,16 +329,25 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(number=some.numbers, reason=some.blocks)
     def block(self, number: int, reason: Reason) -> None:
+        self._block(number, reason)
+
+    def _block(self, number: int, reason: Reason) -> None:
         self._oversee(
             "block",
             number,
-            lambda engine, id: engine.block(id, reason),
+            partial(Engine.block, reason=reason),
             lambda was, now: now.head.paused or now.head.admission is not Admission.NONE,
         )
 
-    @rule(number=some.numbers, expected=st.none() | st.none() | some.blocks)
-    def unblock(self, number: int, expected: Reason | None) -> None:
-        """One block goes away, and only one."""
+    @rule(
+        number=some.numbers,
+        reasons=st.lists(some.blocks, max_size=2),
+        expected=some.blocked_by,
+    )
+    def unblock(self, number: int, reasons: list[Reason], expected: Reason | None) -> None:
+        """One block goes away, and only one: behind it there may be another."""
+        for reason in reasons:
+            self._block(number, reason)
         self._oversee(
             "unblock",
             number,
@@ -365,7 +377,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(number=some.numbers)
     def adopt(self, number: int) -> None:
-        self._all("adopt", lambda driver: holding.adopt(driver, number))
+        self._act("adopt", lambda driver: holding.adopt(driver, number))
 
     @rule(name=some.lanes, state=some.lane_states)
     def set_lane(self, name: str, state: LaneState) -> None:
@@ -378,7 +390,7 @@ class EngineMachine(RuleBasedStateMachine):
         for driver in self.drivers:
             driver.observed += [row for row in driver.picture.rows if row not in driver.observed]
 
-    @_if(lambda driver: driver.observed)
+    @precondition(lambda self: bool(self.lead.observed))
     @rule(number=st.integers(0, 40), name=st.sampled_from(sorted(LATE)), whole=st.booleans())
     def decide_late(self, number: int, name: str, whole: bool) -> None:
         decide = LATE[name]

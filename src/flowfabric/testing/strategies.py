@@ -66,8 +66,12 @@ class Wish(NamedTuple):
         )
 
 
-def _seldom(strategy: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
-    return st.one_of(st.none(), st.none(), strategy)
+def _seldom(*values: int) -> st.SearchStrategy[int | None]:
+    return st.sampled_from((*[None] * 2 * len(values), *values))
+
+
+def _often(*values: int) -> st.SearchStrategy[int | None]:
+    return st.sampled_from((*[None] * len(values), *values))
 
 
 def _retries() -> st.SearchStrategy[RetryPolicy]:
@@ -82,31 +86,46 @@ def _retries() -> st.SearchStrategy[RetryPolicy]:
 def _timeouts() -> st.SearchStrategy[TimeoutPolicy]:
     return st.builds(
         TimeoutPolicy,
-        attempt_timeout_ms=_seldom(st.sampled_from((1, 1_000, 5_000, 30_000))),
+        attempt_timeout_ms=_often(1, 1_000, 5_000, 30_000),
         on_attempt_timeout=st.sampled_from(OnAttemptTimeout),
-        execution_deadline_ms=_seldom(st.sampled_from((1, 5_000, 60_000))),
+        execution_deadline_ms=_seldom(1, 5_000, 60_000),
         max_reclaim_count=st.sampled_from((100, 1, 0)),
     )
 
 
 def _policies() -> st.SearchStrategy[str]:
-    policies = st.builds(
+    some = st.builds(
         Policy,
-        retry_policy=st.one_of(st.none(), _retries()),
+        retry_policy=st.one_of(st.none(), _retries(), _retries()),
         timeout_policy=_timeouts(),
         max_replay_count=st.sampled_from((10, 1, 0)),
         dedup_window_ms=st.sampled_from((86_400_000, 5_000, 1)),
     )
-    return st.one_of(st.just(""), policies.map(encode_policy))
+    return st.one_of(st.just(""), some.map(encode_policy), some.map(encode_policy))
 
+
+# Lives through most of what can happen to it.
+PLAIN = Wish(
+    lane=LANES[0],
+    who=0,
+    priority=0,
+    policy=encode_policy(
+        Policy(RetryPolicy(2, Fixed(1_000)), TimeoutPolicy(30_000, OnAttemptTimeout.RETRY))
+    ),
+    delay_ms=None,
+    deadline_ms=None,
+    key=None,
+    digest="",
+)
 
 numbers = st.integers(0, 7)
 spans_ms = st.sampled_from(SPANS_MS)
 results = st.binary(max_size=3)
 priorities = st.sampled_from((0, 5, 9_000))
 lanes = st.sampled_from(LANES)
-lane_states = st.sampled_from((LaneState.ACTIVE, LaneState.ACTIVE, LaneState.ACTIVE, *LaneState))
+lane_states = st.sampled_from((LaneState.ACTIVE, LaneState.ACTIVE, LaneState.PAUSED, *LaneState))
 blocks = st.sampled_from(BLOCKS)
+blocked_by = st.sampled_from((*[None] * 2 * len(BLOCKS), *BLOCKS))
 jumps_ms = st.sampled_from((1, 2, 499, 500, 999, 1_000, 4_999, 5_000, 60_000, 86_400_000))
 # On the moment, just before it, just after it.
 misses_ms = st.sampled_from((0, -1, 1))
@@ -128,8 +147,8 @@ asks = st.builds(
     who=st.sampled_from((0, 0, 0, 1)),
     ttl_ms=ttls_ms,
     start=st.sampled_from((True, True, False)),
-    only=_seldom(numbers),
-    again=_seldom(numbers),
+    only=_seldom(0, 1, 2, 6),
+    again=_seldom(0, 1, 2, 3),
 )
 wishes = st.builds(
     Wish,
@@ -137,8 +156,8 @@ wishes = st.builds(
     who=st.sampled_from((0, 0, 0, 1)),
     priority=priorities,
     policy=_policies(),
-    delay_ms=_seldom(spans_ms),
-    deadline_ms=_seldom(st.sampled_from((0, 1, 5_000, 60_000))),
+    delay_ms=_seldom(*SPANS_MS),
+    deadline_ms=_seldom(0, 1, 5_000, 60_000),
     key=st.sampled_from((None, None, "key-a", "key-b")),
     digest=st.sampled_from(("one", "one", "two")),
 )

@@ -118,22 +118,23 @@ def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
         if numbers == "[]":
             return []
         _take(connection, ask, numbers)
-    leases = _leases(connection, msgspec.json.decode(numbers, type=list[int]))
+    leases = _leases(connection, numbers)
     leases.sort(key=lambda lease: (-lease.head.priority, lease.head.created_ms, lease.head.id))
     return leases
 
 
-def _leases(connection: sqlite3.Connection, numbers: Sequence[int]) -> list[Lease]:
+def _leases(connection: sqlite3.Connection, numbers: str) -> list[Lease]:
     """Those that can be read; the others keep their lease until their timer finds them."""
     try:
-        text = one_text(connection, "execution_leases", ids_json(numbers), columns=ALL_COLUMNS)
+        text = one_text(connection, "execution_leases", numbers, columns=ALL_COLUMNS)
     except (sqlite3.OperationalError, sqlite3.DataError) as error:
         if not is_spoilt(error):
             raise
         # One of them cannot be read, or all of them are too much for one answer.
-        middle = len(numbers) // 2
-        halves = (numbers[:middle], numbers[middle:]) if middle else ()
-        return [lease for half in halves for lease in _leases(connection, half)]
+        each = msgspec.json.decode(numbers, type=list[int])
+        middle = len(each) // 2
+        halves = (each[:middle], each[middle:]) if middle else ()
+        return [lease for half in halves for lease in _leases(connection, ids_json(half))]
     return decode_leases(text)
 
 

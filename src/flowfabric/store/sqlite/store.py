@@ -68,7 +68,7 @@ class SqliteStore:
         clock: Clock | None = None,
         counts: PartitionCounts | None = None,
     ) -> None:
-        self.hints = Hints()
+        self.hints = Hints(on_subscribe=self._look_closer)
         self.path = path
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
@@ -104,6 +104,10 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
+
+    def _look_closer(self) -> None:
+        if self._writer is not None:
+            self._writer.wake()
 
     async def close(self) -> None:
         writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
@@ -217,8 +221,8 @@ class SqliteStore:
         rows = len(changes.transitions) + len(changes.lanes)
         done = await self._write(work, rows=rows)
         if done:
-            lanes_hint = Hint(ready=bool(changes.lanes))
-            self.hints.publish(lanes_hint if changes.lanes else hint_of(changes.transitions))
+            told = hint_of(changes.transitions)
+            self.hints.publish(told._replace(ready=True) if changes.lanes else told)
         return done
 
     async def load(self, want: Want) -> list[Loaded | None]:

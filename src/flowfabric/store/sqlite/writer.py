@@ -107,6 +107,11 @@ class Writer:
             self._changed.notify()
         return future
 
+    def wake(self) -> None:
+        """Look for others' writes now, and from now on as often as somebody listens."""
+        with self._changed:
+            self._changed.notify()
+
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
         with self._changed:

@@ -93,6 +93,15 @@ async def test_a_changed_lane_may_have_work(store: Store, clock: VirtualClock) -
     assert ear.ready
 
 
+async def test_a_changeset_tells_of_all_that_is_in_it(store: Store, clock: VirtualClock) -> None:
+    lease = await put_and_take(store, clock, order(0))
+    ear = Ear(store)
+    ended = complete(lease, clock.now_ms(), b"")
+    change = LaneChange("new", 0, LaneState.ACTIVE)
+    assert await store.commit(Changeset([ended], [change]), clock.now_ms())
+    assert (ear.ready, ear.ended) == (True, {lease.id})
+
+
 async def test_a_refused_changeset_tells_nothing(store: Store, clock: VirtualClock) -> None:
     ear = Ear(store)
     change = LaneChange("main", 5, LaneState.ACTIVE)
