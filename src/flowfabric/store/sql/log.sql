@@ -6,12 +6,11 @@ SELECT e.n, (SELECT now_ms FROM clock), new.kind, e.state, e.attempt, e.epoch, n
 FROM new CROSS JOIN execution AS e ON e.id = new.id
 
 -- name: log_claims@sqlite
--- One line per claimed row, best first, as they were taken.
+-- One line per claimed row, in the order they were taken: the list comes first in the join.
 INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail)
 SELECT e.n, ?2, ?3, e.state, e.attempt, e.epoch,
        json_object('worker', e.worker, 'kind', e.next_kind)
 FROM json_each(?1) AS taken CROSS JOIN execution AS e ON e.n = taken.value
-ORDER BY taken.key
 
 -- name: log_feed@sqlite
 -- Lines after a position, in the order they were committed: there is one writer at a time.
