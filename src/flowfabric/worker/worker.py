@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from flowfabric.core import names
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
+from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.outcomes import Finished, Outcome, Released
@@ -28,7 +29,6 @@ from flowfabric.worker.runner import run_attempt, unknown_task
 
 logger = logging.getLogger("flowfabric.worker")
 
-CLAIM_LIMIT = 100
 IDLE_SECONDS = (0.1, 2.0)
 CANCEL_SECONDS = 5.0
 
@@ -111,7 +111,7 @@ class Worker:
     async def _round(self) -> None:
         self._freed.clear()
         self._ready.clear()
-        room = min(self._slots - len(self._running), CLAIM_LIMIT)
+        room = min(self._slots - len(self._running), BATCH_LIMIT)
         if room < 1 or not self._finisher.has_room:
             await self._freed.wait()
             return

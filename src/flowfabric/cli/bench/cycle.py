@@ -25,6 +25,8 @@ from flowfabric.errors import Corrupt
 from flowfabric.task import Task
 
 WARM_UP = 50
+# A task that does nothing is over at once: more slots mean larger batches, not more at a time.
+SLOTS = 500
 ROUND_TRIPS = 300
 LIMIT_N = 5_000
 
@@ -70,7 +72,7 @@ class EndToEnd(NamedTuple):
 
 
 def open_bench(url: str) -> Bench:
-    app = App(url, namespace=f"bench-{secrets.token_hex(4)}")
+    app = App(url, namespace=f"bench-{secrets.token_hex(4)}", concurrency=SLOTS)
 
     @app.task
     async def noop(number: int) -> int:
