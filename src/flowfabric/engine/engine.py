@@ -101,7 +101,8 @@ class Engine:
         """Make executions, in order, in as few calls as the batch limit allows.
 
         A key that was used before answers the execution it made; with another payload it is a
-        conflict. An order that is refused is answered with why and spoils no other.
+        conflict. So does an id. An order that is refused is answered with why and spoils no other;
+        one whose lane was closed or whose deadline passed is refused only if it is new.
         """
         answers: list[Submitted] = []
         for start in range(0, len(orders), BATCH_LIMIT):
@@ -111,24 +112,30 @@ class Engine:
     async def _submit(self, orders: Sequence[Order]) -> list[Submitted]:
         closed = await self.lanes.closed({order.lane for order in orders})
         refused: dict[int, FlowFabricError] = {}
+        too_late: dict[int, FlowFabricError] = {}
 
         async def once(_: int) -> list[Inserted]:
             now_ms = self.clock.now_ms()
             batch: list[Submission] = []
             refused.clear()
+            too_late.clear()
             for position, order in enumerate(orders):
+                shut = _lane_refusal(order, closed)
                 try:
                     _require_partition(order.id, self.counts)
-                    batch.append(_submission(order, now_ms, closed))
+                    late = shut or lifecycle.lateness(order, now_ms)
+                    batch.append(lifecycle.submit(order, now_ms, create=late is None))
+                    if late is not None:
+                        too_late[position] = late
                 except FlowFabricError as error:
-                    refused[position] = error
+                    refused[position] = shut or error
             return await self.store.insert(batch, now_ms) if batch else []
 
         inserted = iter(await persistently(self.clock, once))
         return [
             Submitted(order.id, created=False, error=refused[position])
             if position in refused
-            else _submitted(order, next(inserted))
+            else _submitted(order, next(inserted), too_late.get(position))
             for position, order in enumerate(orders)
         ]
 
@@ -157,7 +164,8 @@ class Engine:
         names.worker_name(worker)
         wanted = dict.fromkeys(names.lane_name(lane) for lane in lanes)
         open_lanes = await self.lanes.serving(tuple(wanted))
-        if not open_lanes or limit < 1:
+        # What an earlier call took is answered whatever became of its lane.
+        if limit < 1 or not (open_lanes or repeated):
             return []
 
         async def once(attempt: int) -> list[Lease]:
@@ -178,6 +186,9 @@ class Engine:
         leases = await persistently(self.clock, once)
         if only is not None and not leases:
             await self.read.load(only)
+        # A claim starts timers; unless told, whoever keeps them looks only now and then.
+        due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
+        self.hints.publish(Hint(due_ms=min(due, default=None)))
         return leases
 
     async def start(self, lease: Lease) -> Lease:
@@ -378,13 +389,15 @@ def _require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
         )
 
 
-def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> Submission:
-    if order.lane in closed:
-        raise LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
-    return lifecycle.submit(order, now_ms)
+def _lane_refusal(order: Order, closed: Mapping[str, LaneState]) -> FlowFabricError | None:
+    if order.lane not in closed:
+        return None
+    return LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
 
 
-def _submitted(order: Order, inserted: Inserted) -> Submitted:
+def _submitted(order: Order, inserted: Inserted, too_late: FlowFabricError | None) -> Submitted:
+    if not inserted.exists:
+        return Submitted(order.id, created=False, error=too_late)
     # The same id is the same order, sent again after its key had run out.
     is_same = inserted.digest == order.digest or (inserted.id == order.id and not inserted.digest)
     if not inserted.created and order.key is not None and not is_same:

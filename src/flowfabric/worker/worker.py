@@ -122,17 +122,11 @@ class Worker:
             self._running[lease.head.id, lease.head.epoch] = (lease, task)
         if leases:
             self._idle.reset()
-            self._tell_timers(leases)
         if len(leases) == room:
             # Let what was just started run before more is claimed.
             await asyncio.sleep(0)
         else:
             await self._rest()
-
-    def _tell_timers(self, leases: Sequence[Lease]) -> None:
-        """A claim starts timers; unless told, whoever keeps them looks only now and then."""
-        due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
-        self._engine.hints.publish(Hint(due_ms=min(due, default=None)))
 
     async def _claim(self, room: int) -> list[Lease]:
         """New work; after a claim whose answer was lost, first of all what that one took."""
