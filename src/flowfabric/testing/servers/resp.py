@@ -17,8 +17,12 @@ class Conversation:
     def __init__(self, port: int, password: str) -> None:
         self._socket = socket.create_connection((HOST, port), REPLY_SECONDS)
         self._replies = self._socket.makefile("rb")
-        if password:
-            self.ask("AUTH", password)
+        try:
+            if password:
+                self.ask("AUTH", password)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Conversation:
         return self
@@ -29,6 +33,9 @@ class Conversation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._replies.close()
         self._socket.close()
 

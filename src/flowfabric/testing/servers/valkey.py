@@ -105,7 +105,9 @@ class ValkeyServer:
     def _is_ready(self) -> bool:
         try:
             with self.talk() as server:
-                return server.ask("PING") == "PONG"
+                # Another server may have taken the port; this one is then about to end.
+                is_ours = server.facts("INFO", "server").get("process_id") == str(self.pid)
+                return is_ours and server.ask("PING") == "PONG"
         except (OSError, StoreUnavailable):
             return False
 
