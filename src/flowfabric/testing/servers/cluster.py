@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 
-from flowfabric.errors import InvalidInput, StoreUnavailable
+from flowfabric.errors import InvalidInput
 from flowfabric.testing.servers.ports import HOST
-from flowfabric.testing.servers.process import LOOK_SECONDS, START_SECONDS, Keeper
+from flowfabric.testing.servers.process import Keeper
 from flowfabric.testing.servers.resp import Conversation
 from flowfabric.testing.servers.valkey import ValkeyServer
 from flowfabric.testing.servers.wheels import valkey_binary
@@ -72,16 +71,16 @@ class ValkeyCluster:
                 talk.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last))
             for node in self.nodes[1:]:
                 talks[0].ask("CLUSTER", "MEET", HOST, str(node.port))
-            _wait_until(lambda: all(self._knows_all(talk) for talk in talks), "to meet each other")
+            self._wait_until(lambda: all(self._knows_all(talk) for talk in talks))
             self._follow(talks)
             self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
         with ExitStack() as stack:
             talks = [stack.enter_context(node.talk()) for node in self.nodes]
-            _wait_until(lambda: all(map(_is_ok, talks)), "to serve all slots")
+            self._wait_until(lambda: all(map(_is_ok, talks)))
             followers = talks[self.primaries :]
-            _wait_until(lambda: all(map(_is_in_step, followers)), "to have replicas in step")
+            self._wait_until(lambda: all(map(_is_in_step, followers)))
 
     def _follow(self, talks: Sequence[Conversation]) -> None:
         ids = [talk.ask("CLUSTER", "MYID") for talk in talks]
@@ -93,7 +92,10 @@ class ValkeyCluster:
             followers = len(talks) - self.primaries
             return all(text.count("slave ") == followers for text in maps)
 
-        _wait_until(is_known, "to agree who follows whom")
+        self._wait_until(is_known)
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        self.nodes[0].wait_until(is_so)
 
     def _knows_all(self, talk: Conversation) -> bool:
         nodes = talk.ask("CLUSTER", "NODES").splitlines()
@@ -140,11 +142,3 @@ def _is_ok(talk: Conversation) -> bool:
 def _is_in_step(talk: Conversation) -> bool:
     facts = talk.facts("INFO", "replication")
     return facts.get("role") == "master" or facts.get("master_link_status") == "up"
-
-
-def _wait_until(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + START_SECONDS
-    while not is_so():
-        if time.monotonic() > end:
-            raise StoreUnavailable(f"the private cluster failed {what}")
-        time.sleep(LOOK_SECONDS)

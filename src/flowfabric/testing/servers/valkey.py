@@ -7,7 +7,7 @@ eviction.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -72,7 +72,11 @@ class ValkeyServer:
     def start(self) -> None:
         if self._process.pid is None:
             self.launch()
-            self._process.wait_until(self._is_ready)
+            self.wait_until(self._is_ready)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Look until it is so; raise if the server ends before that, or it takes too long."""
+        self._process.wait_until(is_so)
 
     def start_on_a_free_port(self) -> None:
         """For the first start: another program may have taken the port meanwhile."""
