@@ -13,6 +13,7 @@ from flowfabric import App, Handle, StoreUnavailable, Task
 from flowfabric.client import results
 from flowfabric.core.states import PublicState
 from flowfabric.store import open_store
+from flowfabric.testing.build import execution_id
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.app.stage import PATIENCE_SECONDS, Gate, eventually, running
 from tests.conftest import store_url
@@ -78,10 +79,15 @@ async def test_an_end_that_came_before_the_wait_is_looked_up(app: App, faulty: F
     async with running(app):
         await _followed(app, echo)
         asked = faulty.calls[Verb.ENDINGS]
+        client = await app.connect()
         handle = await echo.start(3)
-        await eventually(lambda: _has_ended(handle))
+        await eventually(lambda: _has_heard(client.results, handle))
         assert await handle.result() == 3
     assert faulty.calls[Verb.ENDINGS] == asked + 1
+
+
+async def _has_heard(room: results.Results, handle: Handle[int]) -> bool:
+    return handle.id not in room._expected
 
 
 async def _has_ended(handle: Handle[int]) -> bool:
@@ -133,13 +139,12 @@ async def test_only_so_many_are_expected_at_a_time(
 ) -> None:
     monkeypatch.setattr(results, "EXPECTED_LIMIT", 3)
     echo = echo_of(app)
+    ids = [execution_id(number) for number in range(5)]
     async with running(app):
         await _followed(app, echo)
-    handles = await app.start_many(echo.bind(n) for n in range(5))
-    client = await app.connect()
-    assert list(client.results._expected) == [handle.id for handle in handles[2:]]
-    async with running(app):
-        assert await asyncio.gather(*(handle.result() for handle in handles)) == [0, 1, 2, 3, 4]
+        client = await app.connect()
+        client.results.expect(ids)
+        assert list(client.results._expected) == ids[2:]
 
 
 async def test_a_result_that_was_there_before_is_read(app: App) -> None:
@@ -278,3 +283,18 @@ async def test_a_failing_log_is_asked_again(
 
 async def _has_recovered(faulty: FaultyStore) -> bool:
     return faulty.calls[Verb.TAIL] > 4
+
+
+async def test_an_error_that_nobody_expected_does_not_end_the_follower(
+    app: App, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "NET_SECONDS", 0.001)
+    echo = echo_of(app)
+    faulty.plan.append(Fault(Verb.TAIL, 1, Kind.TIMEOUT, times=2))
+    handle = await echo.start(1)
+    waiting = asyncio.create_task(handle.result())
+    await eventually(lambda: _has_recovered(faulty))
+    client = await app.connect()
+    app.engine.hints.unsubscribe(client.results._hear)
+    async with running(app):
+        assert await waiting == 1

@@ -292,7 +292,7 @@ def test_a_long_reason_is_cut() -> None:
     said = fail(lease_of(running()), NOW, Failure("x" * 5_000))
     assert said.attempt is not None
     assert said.attempt.detail == said.patch["outcome_detail"]
-    assert len(said.attempt.detail.encode()) == 480
+    assert len(said.attempt.detail.encode()) == 400
     assert said.attempt.detail.endswith("x…")
 
 

@@ -85,20 +85,30 @@ class Client:
     async def start_many(
         self, requests: Sequence[tuple[Request, Callable[[bytes], R]]]
     ) -> list[Handle[R]]:
-        """Submit many, in order. The first refusal is raised when all others are submitted."""
+        """Submit many, in order. The first refusal is raised when all others are submitted.
+
+        Its details say which executions were made, and how many were refused.
+        """
         handles: list[Handle[R]] = []
-        refused: list[Exception] = []
+        refused: list[FlowFabricError] = []
         for start in range(0, len(requests), BATCH_LIMIT):
             batch = requests[start : start + BATCH_LIMIT]
             orders = [self._order(request) for request, _ in batch]
             self.results.expect([order.id for order in orders])
-            answers = await self._engine.submit(orders)
+            try:
+                answers = await self._engine.submit(orders)
+            except BaseException:
+                for order in orders:
+                    self.results.forget(order.id)
+                raise
             for (_, decode), order, submitted in zip(batch, orders, answers, strict=True):
                 try:
                     handles.append(self._handle(order, submitted, decode))
                 except FlowFabricError as error:
                     refused.append(error)
         if refused:
+            made = [handle.id for handle in handles]
+            refused[0].details |= {"started": made, "refused": len(refused)}
             raise refused[0]
         return handles
 

@@ -9,6 +9,7 @@ ended unheard, so waiting for it begins without a look at the store.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from itertools import islice
 
@@ -18,7 +19,9 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import TERMINAL
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.errors import CursorExpired, FlowFabricError, StoreUnavailable
+from flowfabric.errors import CursorExpired, StoreUnavailable
+
+logger = logging.getLogger("flowfabric.client")
 
 NET_SECONDS = 5.0
 BATCH = 500
@@ -76,7 +79,7 @@ class Results:
 
     def _follow(self) -> None:
         """Start to listen before the first look: what ends in between is then not missed."""
-        if self._follower is not None:
+        if self._follower is not None and not self._follower.done():
             return
         self._follower = asyncio.get_running_loop().create_task(self._follow_log())
         self._engine.hints.subscribe(self._hear)
@@ -160,8 +163,9 @@ class Results:
                 await self._read_log()
             except CursorExpired:
                 self._lose_track()
-            except FlowFabricError:
-                # The store is away; the net asks again.
+            except Exception as error:
+                # Whatever it was, who waits for work done elsewhere depends on this.
+                logger.warning("the log could not be read: %r", error)
                 await asyncio.sleep(NET_SECONDS)
             try:
                 async with asyncio.timeout(NET_SECONDS):

@@ -16,7 +16,7 @@ from flowfabric.core import lifecycle, names, operator, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
 from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
+from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
@@ -114,7 +114,7 @@ class Engine:
         refused: dict[int, FlowFabricError] = {}
         too_late: dict[int, FlowFabricError] = {}
 
-        async def once(_: int) -> list[Inserted]:
+        async def once(_: bool) -> list[Inserted]:
             now_ms = self.clock.now_ms()
             batch: list[Submission] = []
             refused.clear()
@@ -168,7 +168,7 @@ class Engine:
         if limit < 1 or not (open_lanes or repeated):
             return []
 
-        async def once(attempt: int) -> list[Lease]:
+        async def once(is_repeated: bool) -> list[Lease]:
             ask = Claim(
                 namespace=self.namespace,
                 lanes=open_lanes,
@@ -179,7 +179,7 @@ class Engine:
                 now_ms=self.clock.now_ms(),
                 start=start,
                 only=only,
-                repeated=repeated or attempt > 0,
+                repeated=repeated or is_repeated,
             )
             return await self.store.claim(ask)
 
@@ -207,6 +207,12 @@ class Engine:
     async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         """Move the end of many leases in one call. A lease that is lost is answered with why."""
         _require_ttl(ttl_ms)
+        answers: list[Renewed] = []
+        for start in range(0, len(leases), BATCH_LIMIT):
+            answers += await self._renew(leases[start : start + BATCH_LIMIT], ttl_ms)
+        return answers
+
+    async def _renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         now_ms, replies = await self._apply(
             lambda now_ms: [lifecycle.renew(lease, now_ms, ttl_ms) for lease in leases],
             urgent=True,
@@ -228,6 +234,12 @@ class Engine:
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         """Say what became of many leases in one call; one refusal spoils no other."""
+        answers: list[Finished] = []
+        for start in range(0, len(outcomes), BATCH_LIMIT):
+            answers += await self._finish(outcomes[start : start + BATCH_LIMIT])
+        return answers
+
+    async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         decided: list[Transition | FlowFabricError] = []
 
         def decide_all(now_ms: int) -> list[Transition]:
@@ -333,7 +345,14 @@ class Engine:
     async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
         """Set tags, other keys stay; answers how many were set."""
         checked = names.tags(tags)
-        await self._decide(id, lambda row, now_ms: operator.set_tags(row, now_ms, checked))
+        await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id], tags=True),
+            lambda loaded, now_ms: operator.set_tags(
+                loaded.head, now_ms, checked, known=loaded.tags
+            ),
+        )
         return len(checked)
 
     async def set_lane(self, name: str, state: LaneState) -> None:
@@ -343,7 +362,12 @@ class Engine:
     # -- the two roads to the store ---------------------------------------------------------
 
     async def _decide(self, id: ExecutionId, decide: Decide[T]) -> Transition | T:
-        return await decide_and_commit(self.store, self.clock, id, decide)
+        return await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id]),
+            lambda loaded, now_ms: decide(loaded.head, now_ms),
+        )
 
     async def _change(self, id: ExecutionId, decide: Decide[Transition]) -> PublicState:
         done = await self._decide(id, decide)
@@ -354,7 +378,7 @@ class Engine:
     ) -> tuple[int, list[Applied | Rejected]]:
         """Decide and apply; a clock that was off means deciding again with the right time."""
 
-        async def once(_: int) -> tuple[int, list[Applied | Rejected]]:
+        async def once(_: bool) -> tuple[int, list[Applied | Rejected]]:
             now_ms = self.clock.now_ms()
             transitions = decide(now_ms)
             replies: dict[int, Applied | Rejected] = {}
