@@ -35,6 +35,14 @@ def _parse(text: str, dialect: str) -> dict[str, str]:
 
 def migrations(dialect: str) -> list[str]:
     """The schema changes of a dialect, in order; the version of a store is how many it has."""
-    folder = files("flowfabric.store.sql.migrations")
-    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(f".{dialect}.sql"))
-    return [folder.joinpath(name).read_text(encoding="utf-8") for name in names]
+    return [text for _, text in named_migrations(dialect)]
+
+
+def named_migrations(dialect: str) -> list[tuple[str, str]]:
+    """The same with their names: `0001_initial`."""
+    folder, suffix = files("flowfabric.store.sql.migrations"), f".{dialect}.sql"
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(suffix))
+    return [
+        (name.removesuffix(suffix), folder.joinpath(name).read_text(encoding="utf-8"))
+        for name in names
+    ]
