@@ -35,14 +35,16 @@ def _parse(text: str, dialect: str) -> dict[str, str]:
 
 def migrations(dialect: str) -> list[str]:
     """The schema changes of a dialect, in order; the version of a store is how many it has."""
-    return [text for _, text in named_migrations(dialect)]
-
-
-def named_migrations(dialect: str) -> list[tuple[str, str]]:
-    """The same with their names: `0001_initial`."""
-    folder, suffix = files("flowfabric.store.sql.migrations"), f".{dialect}.sql"
-    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(suffix))
+    folder = files("flowfabric.store.sql.migrations")
     return [
-        (name.removesuffix(suffix), folder.joinpath(name).read_text(encoding="utf-8"))
-        for name in names
+        folder.joinpath(f"{name}.{dialect}.sql").read_text(encoding="utf-8")
+        for name in migration_names(dialect)
     ]
+
+
+def migration_names(dialect: str) -> list[str]:
+    folder = files("flowfabric.store.sql.migrations")
+    ending = f".{dialect}.sql"
+    return sorted(
+        file.name.removesuffix(ending) for file in folder.iterdir() if file.name.endswith(ending)
+    )

@@ -24,6 +24,7 @@ from flowfabric.store.postgres.problems import (
     require_usable,
     unavailable,
 )
+from flowfabric.store.trips import Trips
 
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
@@ -53,16 +54,14 @@ BEGIN_POOLED = "; ".join(
 )
 
 
-async def open_connection(address: Address) -> Connection:
+async def open_connection(address: Address, trips: Trips | None = None) -> Connection:
     """A connection to a server that we can use, or why there is none, within seconds."""
     connection = await connect(
         address.dsn,
-        timeout=CONNECT_SECONDS,
-        command_timeout=COMMAND_SECONDS,
-        statement_cache_size=0 if address.pooled else CACHED_STATEMENTS,
-        max_cached_statement_lifetime=0,
-        max_cacheable_statement_size=0,
-        server_settings={} if address.pooled else SETTINGS,
+        trips,
+        seconds=CONNECT_SECONDS,
+        cached=0 if address.pooled else CACHED_STATEMENTS,
+        settings={} if address.pooled else SETTINGS,
     )
     try:
         require_usable(connection, address.shown)
@@ -78,22 +77,23 @@ async def transaction(connection: Connection, begin: str = "BEGIN") -> AsyncIter
     if connection.is_in_transaction():
         yield
         return
-    await connection.execute(begin)
+    await connection.run(begin)
     try:
         yield
     except BaseException:
         if connection.is_in_transaction():
-            await connection.execute("ROLLBACK")
+            await connection.run("ROLLBACK")
         raise
-    await connection.execute("COMMIT")
+    await connection.run("COMMIT")
 
 
 class Pool:
     """Up to eight connections, and one more for what must not wait."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, trips: Trips | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self._address = address
+        self._trips = trips
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._reserve = asyncio.Semaphore(1)
         self._idle: list[Connection] = []
@@ -129,10 +129,11 @@ class Pool:
     async def _run(self, work: Work[T], *, urgent: bool) -> T:
         slots = self._reserve if urgent and self._slots.locked() else self._slots
         async with slots, self._lent() as connection:
-            if not self._address.pooled:
-                return await work(connection)
-            async with transaction(connection, BEGIN_POOLED):
-                return await work(connection)
+            async with asyncio.timeout(COMMAND_SECONDS):
+                if not self._address.pooled:
+                    return await work(connection)
+                async with transaction(connection, BEGIN_POOLED):
+                    return await work(connection)
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Connection]:
@@ -181,7 +182,7 @@ class Pool:
         end = self.loop.time() + PATIENCE_SECONDS
         while True:
             try:
-                return await open_connection(self._address)
+                return await open_connection(self._address, self._trips)
             except NOT_YET:
                 if self.loop.time() >= end or self._closing:
                     raise

@@ -14,6 +14,7 @@ from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.postgres.address import Address
 from flowfabric.store.postgres.connections import CONNECT_SECONDS, open_connection
 from flowfabric.store.postgres.problems import DRIVER_ERRORS
+from flowfabric.store.trips import Trips
 
 logger = logging.getLogger("flowfabric.store")
 
@@ -48,10 +49,11 @@ def hint_of_notice(sender: str, notice: str) -> Hint:
 class Ear:
     """The listening connection and the task that keeps it."""
 
-    def __init__(self, address: Address, sender: str, hints: Hints) -> None:
+    def __init__(self, address: Address, sender: str, hints: Hints, trips: Trips) -> None:
         self._address = address
         self._sender = sender
         self._hints = hints
+        self._trips = trips
         self._channel = channel_of(address.schema)
         self._task = asyncio.get_running_loop().create_task(
             self._listen(), name="flowfabric-listener"
@@ -75,14 +77,15 @@ class Ear:
 
     async def _listen_once(self) -> None:
         """Until the connection ends."""
-        connection = await open_connection(self._address)
+        connection = await open_connection(self._address, self._trips)
         ended = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(self._channel, self._hear)
             self._hints.publish(Hint(foreign=True))
             while not await _happens(ended, KEEPALIVE_SECONDS):
-                await connection.execute("SELECT 1", timeout=CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await connection.run("SELECT 1")
         finally:
             connection.terminate()
 

@@ -79,6 +79,30 @@ _HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
         "store_mismatch",
         "the schema is not set up or was dropped: migrate it",
     ),
+    (
+        errors.UndefinedColumnError,
+        StoreMismatch,
+        "store_mismatch",
+        "the schema has tables of another program: choose another one, ?schema=name",
+    ),
+    (
+        errors.InvalidSQLStatementNameError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
+    (
+        errors.DuplicatePreparedStatementError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
+    (
+        errors.ProtocolViolationError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
     (errors.DiskFullError, StoreUnavailable, "transport", "make room on the server's disk"),
     (
         errors.TooManyConnectionsError,

@@ -17,11 +17,13 @@ from flowfabric.errors import StoreMismatch
 from flowfabric.store.postgres.address import Address, quoted
 from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection, errors
+from flowfabric.store.postgres.rows import Cell
 from flowfabric.store.postgres.statements import Argument, Statements
-from flowfabric.store.queries import named_migrations
+from flowfabric.store.queries import migration_names, migrations
 from flowfabric.store.upkeep import Size
 
 TABLES = ("meta", "execution", "attempt", "tag", "idempotency", "lane", "log", "migration")
+COUNTED_MAX = 1_000_000
 
 
 class Migration(NamedTuple):
@@ -37,7 +39,7 @@ class Migration(NamedTuple):
 
 
 def known_migrations() -> list[Migration]:
-    named = named_migrations("postgres")
+    named = zip(migration_names("postgres"), migrations("postgres"), strict=True)
     return [Migration(version, name, text) for version, (name, text) in enumerate(named, 1)]
 
 
@@ -80,28 +82,34 @@ async def _ran(
     connection: Connection, sql: Statements, address: Address
 ) -> Sequence[tuple[str, str]]:
     table = f"{quoted(address.schema)}.migration"
-    if await connection.fetchval("SELECT to_regclass($1) IS NULL", table):
+    if await value(connection, "SELECT to_regclass($1) IS NULL", table):
         return []
     records = await sql.named("migration_load").fetch(connection, {})
     return [(record["name"], record["checksum"]) for record in records]
 
 
+async def value(connection: Connection, text: str, *arguments: str) -> Cell:
+    """The one cell of the one row."""
+    found: Cell = (await connection.ask(text, *arguments))[0][0]
+    return found
+
+
 async def _lock(connection: Connection, address: Address) -> None:
     text = f"flowfabric:{address.schema}"
-    await connection.fetchval("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", text)
+    await value(connection, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", text)
 
 
 async def _migrate(
     connection: Connection, sql: Statements, address: Address, counts: PartitionCounts
 ) -> None:
     schema = quoted(address.schema)
-    made = await connection.fetchval("SELECT to_regnamespace($1) IS NULL", schema)
+    made = await value(connection, "SELECT to_regnamespace($1) IS NULL", schema)
     if made:
-        await connection.execute(f"CREATE SCHEMA {schema}")
-    await connection.execute(sql.named("migration_table").text)
+        await connection.run(f"CREATE SCHEMA {schema}")
+    await connection.run(sql.named("migration_table").text)
     ran = await _ran(connection, sql, address)
     for step in known_migrations()[len(ran) :]:
-        await connection.execute(step.text.format(schema=schema))
+        await connection.run(step.text.format(schema=schema))
         ran_step: dict[str, Argument] = {
             "version": step.version,
             "name": step.name,
@@ -109,7 +117,11 @@ async def _migrate(
         }
         await sql.named("migration_add").fetch(connection, ran_step)
     if not ran:
-        facts = {**asdict(counts), "incarnation": secrets.token_hex(8), "made_schema": int(made)}
+        facts = {
+            **asdict(counts),
+            "incarnation": secrets.token_hex(8),
+            "made_schema": int(bool(made)),
+        }
         values = [str(value) for value in facts.values()]
         await sql.named("meta_set").fetch(connection, {"names": list(facts), "values": values})
 
@@ -130,35 +142,43 @@ async def _checked(
 
 
 async def sizes(connection: Connection, sql: Statements, address: Address) -> list[Size]:
-    """How many rows each table has, and its bytes with all that belongs to it."""
-    records = await sql.named("sizes").fetch(connection, {"schema_name": address.schema})
+    """How many rows each table has, and its bytes with all that belongs to it.
+
+    A table that the server says is large is not counted again: its own estimate will do.
+    """
+    if not await _ran(connection, sql, address):
+        return []
     found: list[Size] = []
-    for record in records:
-        if record["name"] in TABLES:
-            count = await connection.fetchval(
-                f"SELECT count(*) FROM {quoted(address.schema)}.{quoted(record['name'])}"  # noqa: S608
-            )
-            found.append(Size(record["name"], count, record["bytes"]))
+    for record in await sql.named("sizes").fetch(connection, {"schema_name": address.schema}):
+        name, rows, size = record
+        if name in TABLES:
+            if rows < COUNTED_MAX:
+                table = f"{quoted(address.schema)}.{quoted(name)}"
+                counted = await value(connection, f"SELECT count(*) FROM {table}")  # noqa: S608
+                rows = int(counted or 0)
+            found.append(Size(name, rows, size))
     return found
 
 
-async def drop(connection: Connection, address: Address) -> None:
+async def drop(connection: Connection, sql: Statements, address: Address) -> None:
     """Remove every table of ours, and the schema if we made it and nothing else is in it."""
     schema = quoted(address.schema)
     async with transaction(connection):
         await _lock(connection, address)
-        if await connection.fetchval("SELECT to_regclass($1) IS NULL", f"{schema}.meta"):
+        if not await _ran(connection, sql, address):
             return
-        made = await connection.fetchval(
-            f"SELECT value = '1' FROM {schema}.meta WHERE name = 'made_schema'"  # noqa: S608
+        made = await value(
+            connection,
+            f"SELECT value = '1' FROM {schema}.meta WHERE name = 'made_schema'",  # noqa: S608
         )
         tables = ", ".join(f"{schema}.{table}" for table in TABLES)
-        await connection.execute(f"DROP TABLE IF EXISTS {tables}")
-        await connection.execute(f"DROP FUNCTION IF EXISTS {schema}.raced()")
-        used = await connection.fetchval(
+        await connection.run(f"DROP TABLE {tables}")
+        await connection.run(f"DROP FUNCTION {schema}.raced()")
+        used = await value(
+            connection,
             "SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1))"
             " OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace($1))",
             schema,
         )
         if made and not used:
-            await connection.execute(f"DROP SCHEMA {schema}")
+            await connection.run(f"DROP SCHEMA {schema}")

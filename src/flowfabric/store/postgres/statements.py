@@ -34,7 +34,7 @@ class Statement(NamedTuple):
     names: tuple[str, ...]
 
     async def fetch(self, connection: Connection, arguments: Arguments) -> list[Record]:
-        return await connection.fetch(self.text, *[arguments[name] for name in self.names])
+        return await connection.ask(self.text, *[arguments[name] for name in self.names])
 
 
 def numbered(text: str) -> Statement:

@@ -40,6 +40,7 @@ from flowfabric.store.postgres.calls import Call
 from flowfabric.store.postgres.connections import Pool, Work
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.postgres.statements import Statements
+from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class PostgresStore:
         self, url: str, *, clock: Clock | None = None, counts: PartitionCounts | None = None
     ) -> None:
         self.hints = Hints(on_subscribe=self._listen)
+        self.trips = Trips()
         self.address = parse_url(url)
         self.sql = Statements(self.address.schema)
         self._clock = clock
@@ -69,7 +71,7 @@ class PostgresStore:
         if self._counts is None:
             with self._starting:
                 if self._pool is None:
-                    self._pool = Pool(self.address)
+                    self._pool = Pool(self.address, self.trips)
             try:
                 self._counts = await self._write(
                     lambda connection: schema.prepare(
@@ -98,7 +100,7 @@ class PostgresStore:
 
     def _start_ear(self, pool: Pool) -> None:
         if self._ear is None and self._pool is pool and self._counts is not None:
-            self._ear = Ear(self.address, self._sender, self.hints)
+            self._ear = Ear(self.address, self._sender, self.hints, self.trips)
 
     # -- the roads to the server --------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class PostgresStore:
         with self._starting:
             if self._pool is pool:
                 pool.abandon()
-                self._pool, self._ear = Pool(self.address), None
+                self._pool, self._ear = Pool(self.address, self.trips), None
             return self._pool or pool
 
     async def _in_loop(self, pool: Pool, call: Callable[[], Coroutine[None, None, T]]) -> T:
@@ -218,11 +220,11 @@ class PostgresStore:
 
     async def drop(self) -> None:
         await self.close()
-        await self._alone(lambda connection: schema.drop(connection, self.address))
+        await self._alone(lambda connection: schema.drop(connection, self.sql, self.address))
 
     async def _alone(self, work: Work[T]) -> T:
         """On a connection of its own: upkeep works on a store that was not opened, too."""
-        pool = Pool(self.address)
+        pool = Pool(self.address, self.trips)
         try:
             return await pool.write(work)
         finally:
