@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowfabric.core.model import Execution, Malformed
 from flowfabric.core.transition import (
     Applied,
     Changeset,
@@ -29,16 +28,14 @@ from flowfabric.store.postgres.rows import (
     cell,
     columns_of,
     encode,
+    head_of_json,
     lane_of,
-    seen_heads,
 )
 from flowfabric.store.postgres.statements import Argument, Shape
 
 Answers = dict[str, Applied | Rejected]
 
 _NO_ATTEMPT: tuple[Cell, ...] = (None,) * len(ATTEMPT_COLUMNS)
-# The store's time, whether the caller's fits it, how many were written and which, the notice.
-_HEAD = 5
 
 
 class Refused(Exception):
@@ -123,16 +120,12 @@ async def _apply_shape(
     if records[0]["written"] == len(transitions):
         return {transition.id: Applied(transition.id) for transition in transitions}
     written = set(records[0]["ids"])
-    refused = seen_heads([record for record in records if record["id"] is not None], _HEAD)
-    current = {row.id: _readable(row) for row in refused}
+    refused = [head_of_json(record["refused"]) for record in records if record["refused"]]
+    current = {head.id: head for head in refused if head is not None}
     return {
         t.id: Applied(t.id) if t.id in written else Rejected(t.id, current.get(t.id))
         for t in transitions
     }
-
-
-def _readable(row: Execution | Malformed) -> Execution | None:
-    return row if isinstance(row, Execution) else None
 
 
 def _shape_of(transitions: Sequence[Transition], *, with_lines: bool) -> Shape:

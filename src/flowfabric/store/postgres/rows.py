@@ -63,6 +63,7 @@ _NUMBERS = frozenset(
 WIDTH = len(COLUMNS)
 _ID, _REV, _FAILURES = (COLUMNS.index(name) for name in ("id", "rev", "failures"))
 _STATES = {state.value: state for state in State}
+_head = msgspec.json.Decoder(Execution)
 _detail = msgspec.json.Decoder(dict[str, Value])
 _tags = msgspec.json.Decoder(dict[str, str])
 encode = msgspec.json.Encoder().encode
@@ -125,6 +126,14 @@ def head_or_malformed(row: Row) -> Execution | Malformed:
             failures if isinstance(failures, int) else 0,
             str(error),
         )
+
+
+def head_of_json(text: str) -> Execution | None:
+    """One head from an array of its columns; None if it cannot be read."""
+    try:
+        return _head.decode(text)
+    except msgspec.ValidationError:
+        return None
 
 
 def leases_of(records: Sequence[Record], start: int) -> list[Lease]:

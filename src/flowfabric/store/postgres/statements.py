@@ -139,8 +139,8 @@ class Statements:
                 [":ids::text[]", *(f":{name}::{kind}[]" for name, kind in every.items())]
             ),
             names="".join(f", {name}" for name in every),
-            more_t="".join(f", t.{name}" for name in every),
-            more_j="".join(f", j.{name}" for name in beside),
+            more_t="".join(f", t.{name}" for name in beside),
+            more_l="".join(f", l.{name}" for name in beside),
             more_g="".join(f", g.{name}" for name in beside),
             guard=self._fill("guard_held" if shape.held else "guard_seen"),
             patch="".join(f"{c} = {value.format(c, sql_type(c))}, " for c in shape.columns),

@@ -200,8 +200,8 @@ FROM clock AS c LEFT JOIN looked AS l ON l.known_id IS NOT NULL OR l.known_n IS 
 -- name: insert_beside@postgres
 -- The part of an insert that writes a line and the lane of every new execution.
 , logged AS (
-    INSERT INTO {schema}.log (n, at_ms, kind, state, attempt, epoch, detail)
-    SELECT n, :now_ms::bigint, 'submitted', state, attempt, epoch, '{{}}' FROM created
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, 'submitted', state, attempt, epoch, '{{}}' FROM created
 ), laned AS (
     INSERT INTO {schema}.lane (name) SELECT DISTINCT lane FROM created ORDER BY lane
     ON CONFLICT (name) DO NOTHING
@@ -216,7 +216,7 @@ FROM clock AS c LEFT JOIN looked AS l ON l.known_id IS NOT NULL OR l.known_n IS 
 
 -- name: picked_lane@postgres
 -- The part of a claim that takes the best of one lane: what others are taking is passed over.
-SELECT e.n FROM {schema}.execution AS e
+SELECT e.id FROM {schema}.execution AS e
 WHERE e.namespace = :namespace::text AND e.lane = :lane::text
   AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
 ORDER BY e.priority DESC, e.created_ms, e.id LIMIT :limit::bigint
@@ -224,9 +224,9 @@ FOR UPDATE SKIP LOCKED
 
 -- name: peeked_lanes@postgres
 -- The part of a claim that looks at the best of several lanes, lane by lane, and merges them.
-SELECT p.n, p.priority, p.created_ms, p.id
+SELECT p.priority, p.created_ms, p.id
 FROM unnest(:lanes::text[]) AS l (name) CROSS JOIN LATERAL (
-    SELECT x.n, x.priority, x.created_ms, x.id FROM {schema}.execution AS x
+    SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
     WHERE x.namespace = :namespace::text AND x.lane = l.name
       AND x.state IN ('waiting', 'orphaned', 'revoked')
     ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint
@@ -235,18 +235,18 @@ ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
 
 -- name: picked_lanes@postgres
 -- Differs: only the best of what was peeked at is locked, if it is still ready.
-SELECT e.n FROM peeked AS p JOIN {schema}.execution AS e ON e.n = p.n
+SELECT e.id FROM peeked AS p JOIN {schema}.execution AS e ON e.id = p.id
 WHERE e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :limit::bigint
 FOR UPDATE OF e SKIP LOCKED
 
 -- name: peeked_nothing@postgres
 -- Differs: where one lane or one execution is asked for, there is nothing to merge.
-SELECT 0 AS n WHERE false
+SELECT 0 AS id WHERE false
 
 -- name: picked_one@postgres
 -- Differs: one named execution, if it is ready in one of these lanes.
-SELECT e.n FROM {schema}.execution AS e
+SELECT e.id FROM {schema}.execution AS e
 WHERE e.id = :only::text AND e.namespace = :namespace::text AND e.lane = ANY (:lanes::text[])
   AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
 LIMIT :limit::bigint
@@ -263,11 +263,11 @@ FOR UPDATE SKIP LOCKED
         rev = e.rev + 1, state = 'active', epoch = e.epoch + 1, lease_token = :token::text,
         lease_until_ms = :until_ms::bigint, renewed_ms = NULL, worker = :worker::text,
         updated_ms = :now_ms::bigint, {begun}
-    FROM picked AS p WHERE e.n = p.n
+    FROM picked AS p WHERE e.id = p.id
     RETURNING e.*
 ), logged AS (
-    INSERT INTO {schema}.log (n, at_ms, kind, state, attempt, epoch, detail)
-    SELECT n, :now_ms::bigint, :line::text, state, attempt, epoch,
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, :line::text, state, attempt, epoch,
            json_build_object('worker', worker, 'kind', next_kind)
     FROM claimed ORDER BY priority DESC, created_ms, id
 )
@@ -297,45 +297,45 @@ ORDER BY e.priority DESC, e.created_ms, e.id
 
 -- name: guard_held@postgres
 -- The guard of a worker: the lease is still the one that was shown.
-l.state = 'active' AND l.epoch = l.held_epoch AND l.lease_token = l.held_token
-AND (l.reason <> 'granted') = l.held_started AND l.lease_until_ms > {now}
+e.state = 'active' AND e.epoch = t.held_epoch AND e.lease_token = t.held_token
+AND (e.reason <> 'granted') = t.held_started AND e.lease_until_ms > {now}
 
 -- name: guard_seen@postgres
 -- The guard of an engine: nothing has changed since the row was read.
-l.rev = l.seen_rev
+e.rev = t.seen_rev
 
 -- name: execution_apply@postgres
 -- Write named columns where the guard holds. Rows are locked in the order of their ids, so that
 -- two batches can never deadlock; guards are judged by the rows as they were when locked, and those
 -- are what a refusal shows. `whole`: all of them or none.
 {clock}, locked AS MATERIALIZED (
-    SELECT {heads}, e.n, t.position{more_t}
+    SELECT e.id, t.position{more_t}, guarded.holds,
+           CASE WHEN NOT guarded.holds THEN json_build_array({heads})::text END AS refused
     FROM unnest({arrays}) WITH ORDINALITY AS t (given_id{names}, position)
     JOIN {schema}.execution AS e ON e.id = t.given_id
+    CROSS JOIN LATERAL (SELECT coalesce({guard}, false) AS holds) AS guarded
     WHERE (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
-), judged AS MATERIALIZED (
-    SELECT l.*, coalesce({guard}, false) AS holds FROM locked AS l
 ), good AS MATERIALIZED (
-    SELECT j.n, j.position{more_j} FROM judged AS j WHERE j.holds AND (
-        NOT :whole::boolean OR (SELECT count(*) FILTER (WHERE holds) FROM judged) = :total::bigint
+    SELECT l.id, l.position{more_l} FROM locked AS l WHERE l.holds AND (
+        NOT :whole::boolean OR (SELECT count(*) FILTER (WHERE holds) FROM locked) = :total::bigint
     )
 ), applied AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
-    FROM good AS g WHERE e.n = g.n
+    FROM good AS g WHERE e.id = g.id
     RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position{more_g}
 ){beside}
 SELECT c.now_ms, c.fits, (SELECT count(*) FROM applied) AS written,
        CASE WHEN (SELECT count(*) FROM applied) < :total::bigint
             THEN ARRAY(SELECT id FROM applied) END AS ids,
-       {notify}, {heads}
-FROM clock AS c LEFT JOIN judged AS e ON NOT e.holds
+       {notify}, l.refused
+FROM clock AS c LEFT JOIN locked AS l ON NOT l.holds
 
 -- name: apply_lines@postgres
 -- The part of an apply that appends lines, in the order of the batch.
 , logged AS (
-    INSERT INTO {schema}.log (n, at_ms, kind, state, attempt, epoch, detail)
-    SELECT n, :now_ms::bigint, line_kind, state, attempt, epoch, line_detail::json FROM applied
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, line_kind, state, attempt, epoch, line_detail::json FROM applied
     WHERE line_kind IS NOT NULL ORDER BY position
 )
 
@@ -361,7 +361,7 @@ FROM clock AS c LEFT JOIN judged AS e ON NOT e.holds
 -- name: execution_lock@postgres
 -- Lock many rows in the order of their ids, before changes of several shapes.
 {clock}, locked AS MATERIALIZED (
-    SELECT e.n FROM unnest(:ids::text[]) AS t (id) JOIN {schema}.execution AS e ON e.id = t.id
+    SELECT e.id FROM unnest(:ids::text[]) AS t (id) JOIN {schema}.execution AS e ON e.id = t.id
     WHERE (SELECT fits FROM clock) ORDER BY e.id FOR UPDATE OF e
 )
 SELECT now_ms, fits, (SELECT count(*) FROM locked) AS found FROM clock

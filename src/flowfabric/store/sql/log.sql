@@ -56,8 +56,8 @@ INSERT INTO meta (name, value) VALUES (?1, ?2)
 
 -- name: log_append@postgres
 -- One line per changed row, with what the row says now, in the order given.
-INSERT INTO {schema}.log (n, at_ms, kind, state, attempt, epoch, detail)
-SELECT e.n, :now_ms::bigint, t.kind, e.state, e.attempt, e.epoch, t.detail::json
+INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+SELECT e.n, e.id, :now_ms::bigint, t.kind, e.state, e.attempt, e.epoch, t.detail::json
 FROM unnest(:ids::text[], :kinds::text[], :details::text[])
     WITH ORDINALITY AS t (id, kind, detail, position)
 JOIN {schema}.execution AS e ON e.id = t.id
@@ -103,9 +103,9 @@ WITH held AS MATERIALIZED (
 {life}
 SELECT life.incarnation, life.newest::text AS newest, line.*
 FROM life LEFT JOIN LATERAL (
-    SELECT l.xid::text AS xid, l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
+    SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
            l.detail::text AS detail
-    FROM {schema}.log AS l JOIN {schema}.execution AS e ON e.n = l.n
+    FROM {schema}.log AS l
     WHERE (l.xid, l.seq) > (:xid::text::xid8, :seq::bigint) AND l.xid < life.horizon
       AND (:states::text[] IS NULL OR l.state = ANY (:states::text[]))
     ORDER BY l.xid {way}, l.seq {way} LIMIT :limit::bigint
@@ -117,7 +117,7 @@ FROM life LEFT JOIN LATERAL (
 {life}
 SELECT life.incarnation, life.newest::text AS newest, line.*
 FROM life LEFT JOIN LATERAL (
-    SELECT l.xid::text AS xid, l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
+    SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
            l.detail::text AS detail
     FROM {schema}.execution AS e JOIN {schema}.log AS l ON l.n = e.n
     WHERE e.id = :execution::text AND l.seq > :seq::bigint

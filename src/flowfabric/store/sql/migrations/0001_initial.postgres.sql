@@ -1,5 +1,6 @@
 -- The first schema on Postgres. `{schema}` is the quoted name of the schema.
--- Rows are joined by the number `n`, not by the long text id: a third of the size in every index.
+-- What belongs to an execution is found by its number `n`, a third of the size of the text id in an
+-- index; `n` itself needs no index, because every road begins at the id.
 -- States are text, not an enum: an older version must be able to keep what a newer one wrote.
 -- There are no foreign keys: they would lock and look up rows on every write of a hot table.
 
@@ -10,7 +11,7 @@ CREATE TABLE {schema}.meta (
 
 -- Room in every page lets a renewal, which touches no indexed column, stay in its page.
 CREATE TABLE {schema}.execution (
-    n                  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    n                  bigint GENERATED ALWAYS AS IDENTITY,
     rev                bigint NOT NULL DEFAULT 1,
     created_ms         bigint NOT NULL,
     updated_ms         bigint NOT NULL,
@@ -24,7 +25,7 @@ CREATE TABLE {schema}.execution (
     failures           bigint NOT NULL DEFAULT 0,
     paused             boolean NOT NULL DEFAULT false,
     deps_open          boolean NOT NULL DEFAULT false,
-    id                 text COLLATE "C" NOT NULL,
+    id                 text COLLATE "C" PRIMARY KEY,
     namespace          text COLLATE "C" NOT NULL,
     lane               text COLLATE "C" NOT NULL,
     kind               text COLLATE "C" NOT NULL,
@@ -65,8 +66,6 @@ CREATE TABLE {schema}.execution (
     autovacuum_analyze_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0
 );
-
-CREATE UNIQUE INDEX execution_id ON {schema}.execution (id);
 
 CREATE INDEX execution_ready ON {schema}.execution (namespace, lane, priority DESC, created_ms, id)
     WHERE state IN ('waiting', 'orphaned', 'revoked');
@@ -121,6 +120,7 @@ CREATE TABLE {schema}.log (
     at_ms   bigint NOT NULL,
     attempt bigint NOT NULL,
     epoch   bigint NOT NULL,
+    id      text COLLATE "C" NOT NULL,
     kind    text NOT NULL,
     state   text NOT NULL,
     detail  json NOT NULL
