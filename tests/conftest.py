@@ -97,15 +97,16 @@ def corrupter(store: Store) -> Corrupter:
                     raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
                 raw.close()
             case PostgresStore():
-                await corrupt_postgres(store, id)
+                await write_raw(store, id, "state", "melted")
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
     return corrupt
 
 
-async def corrupt_postgres(store: PostgresStore, id: ExecutionId) -> None:
+async def write_raw(store: PostgresStore, id: ExecutionId, column: str, text: str) -> None:
+    """Past the store, as a raw client could."""
     raw = await asyncpg.connect(store.address.dsn)
     table = f'"{store.address.schema}".execution'
-    await raw.execute(f"UPDATE {table} SET state = 'melted' WHERE id = $1", id)  # noqa: S608
+    await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
     await raw.close()

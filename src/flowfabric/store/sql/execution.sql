@@ -296,9 +296,12 @@ FROM clock AS c LEFT JOIN {schema}.execution AS e
 ORDER BY e.priority DESC, e.created_ms, e.id
 
 -- name: guard_held@postgres
--- The guard of a worker: the lease is still the one that was shown.
+-- The guard of a worker: the lease is still the one that was shown. The time is that of the
+-- statement's beginning: a guard whose parts could change between two looks at a row would be
+-- judged by the row before it was locked.
 e.state = 'active' AND e.epoch = t.held_epoch AND e.lease_token = t.held_token
-AND (e.reason <> 'granted') = t.held_started AND e.lease_until_ms > {now}
+AND (e.reason <> 'granted') = t.held_started
+AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: guard_seen@postgres
 -- The guard of an engine: nothing has changed since the row was read.
@@ -309,11 +312,11 @@ e.rev = t.seen_rev
 -- two batches can never deadlock; guards are judged by the rows as they were when locked, and those
 -- are what a refusal shows. `whole`: all of them or none.
 {clock}, locked AS MATERIALIZED (
-    SELECT e.id, t.position{more_t}, guarded.holds,
-           CASE WHEN NOT guarded.holds THEN json_build_array({heads})::text END AS refused
+    SELECT e.id, t.position{more_t}, coalesce({guard}, false) AS holds,
+           CASE WHEN coalesce({guard}, false) THEN NULL
+                ELSE json_build_array({heads})::text END AS refused
     FROM unnest({arrays}) WITH ORDINALITY AS t (given_id{names}, position)
     JOIN {schema}.execution AS e ON e.id = t.given_id
-    CROSS JOIN LATERAL (SELECT coalesce({guard}, false) AS holds) AS guarded
     WHERE (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
 ), good AS MATERIALIZED (
