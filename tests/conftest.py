@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+import asyncpg
 import pytest
 from hypothesis import settings
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.store import Store, open_store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
@@ -39,15 +42,29 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+KINDS = ["memory", "sqlite"] + (["postgres"] if "FLOWFABRIC_TEST_POSTGRES" in os.environ else [])
+
+
+@pytest.fixture(params=KINDS)
 def store_kind(request: pytest.FixtureRequest) -> str:
     """Every store in turn; a test that takes `store` runs once on each."""
     return str(request.param)
 
 
 def store_url(kind: str, path: Path) -> str:
+    if kind == "postgres":
+        # One schema for each path, so that the same path is the same store.
+        schema = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
+        return f"{os.environ['FLOWFABRIC_TEST_POSTGRES']}?schema={schema}"
     # A test says what is written, not what survives a loss of power.
     return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
+
+
+async def discard(store: Store) -> None:
+    """Close it, and leave nothing of it on a server."""
+    if isinstance(store, PostgresStore):
+        await store.drop()
+    await store.close()
 
 
 @pytest.fixture
@@ -55,7 +72,7 @@ async def store(store_kind: str, clock: VirtualClock, tmp_path: Path) -> AsyncIt
     store = open_store(store_url(store_kind, tmp_path / "store.db"), clock=clock)
     await store.migrate()
     yield store
-    await store.close()
+    await discard(store)
 
 
 @pytest.fixture
@@ -64,7 +81,7 @@ async def stranger(store_kind: str, clock: VirtualClock, tmp_path: Path) -> Asyn
     store = open_store(store_url(store_kind, tmp_path / "stranger.db"), clock=clock)
     await store.migrate()
     yield store
-    await store.close()
+    await discard(store)
 
 
 @pytest.fixture
@@ -79,7 +96,17 @@ def corrupter(store: Store) -> Corrupter:
                 with sqlite3.connect(store.path) as raw:
                     raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
                 raw.close()
+            case PostgresStore():
+                await write_raw(store, id, "state", "melted")
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
     return corrupt
+
+
+async def write_raw(store: PostgresStore, id: ExecutionId, column: str, text: str) -> None:
+    """Past the store, as a raw client could."""
+    raw = await asyncpg.connect(store.address.dsn)
+    table = f'"{store.address.schema}".execution'
+    await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
+    await raw.close()

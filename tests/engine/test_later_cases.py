@@ -13,7 +13,6 @@ FLOWS = "flowfabric.core.graph"
 WAITS = "flowfabric.core.waits"
 ROUTING = "flowfabric.core.routing"
 JANITOR = "flowfabric.engine.janitor"
-POSTGRES = "flowfabric.store.postgres"
 VALKEY = "flowfabric.store.valkey"
 SETTINGS = "flowfabric.config"
 SERVER = "flowfabric.server"
@@ -56,14 +55,6 @@ TELEMETRY = "flowfabric.telemetry"
                 pytest.mark.case("BC-001", "BC-002", "BC-006", "BC-007", "BC-013"),
                 pytest.mark.case("PA-019", "PA-020", "PA-021"),
                 pytest.mark.xfail(strict=True, reason="step 2: the Valkey store and its keys"),
-            ],
-        ),
-        pytest.param(
-            POSTGRES,
-            id="postgres",
-            marks=[
-                pytest.mark.case("BC-019"),
-                pytest.mark.xfail(strict=True, reason="step 2: the Postgres store"),
             ],
         ),
         pytest.param(

@@ -19,11 +19,13 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
+from tests.conftest import write_raw
 from tests.engine.desk import Desk
 
 
@@ -234,6 +236,8 @@ async def write_policy(desk: Desk, id: ExecutionId, text: str) -> None:
             with sqlite3.connect(file.path) as raw:
                 raw.execute("UPDATE execution SET policy = ? WHERE id = ?", (text, id))
             raw.close()
+        case PostgresStore() as server:
+            await write_raw(server, id, "policy", text)
 
 
 class TestWaking:

@@ -12,7 +12,7 @@ from flowfabric.store.protocol import Store
 
 __all__ = ["Store", "open_store"]
 
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "valkey": "valkey", "redis": "valkey"}
+_EXTRAS = {"valkey": "valkey", "redis": "valkey"}
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
 
@@ -29,6 +29,8 @@ def open_store(
             return MemoryStore(clock, counts)
         case "sqlite":
             return _sqlite(url, clock, counts)
+        case "postgresql" | "postgres":
+            return _postgres(url, clock, counts)
         case scheme if scheme.split("+")[0] in _EXTRAS:
             extra = _EXTRAS[scheme.split("+")[0]]
             raise MissingExtra(
@@ -40,7 +42,7 @@ def open_store(
             raise InvalidInput(
                 f"unknown scheme {parts.scheme + '://' if parts.scheme else 'in ' + repr(url)}",
                 field="url",
-                hint="use sqlite:///file.db or memory://",
+                hint="use sqlite:///file.db, postgresql://host/database or memory://",
             )
 
 
@@ -62,6 +64,18 @@ def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
             f"{synchronous!r} is not possible", field="synchronous", hint="FULL or NORMAL"
         )
     return SqliteStore(path, synchronous=synchronous, clock=clock, counts=counts)
+
+
+def _postgres(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
+    try:
+        from flowfabric.store.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise MissingExtra(
+            "postgresql:// needs an extra", field="url", hint="pip install 'flowfabric[postgres]'"
+        ) from error
+    return PostgresStore(url, clock=clock, counts=counts)
 
 
 def _options(query: str, known: tuple[str, ...]) -> dict[str, str]:
