@@ -16,7 +16,7 @@ from flowfabric.store import open_store
 from flowfabric.testing.build import execution_id
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.app.stage import PATIENCE_SECONDS, Gate, eventually, running
-from tests.conftest import store_url
+from tests.servers import store_url
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from flowfabric.core.model import Want
 from flowfabric.core.states import AttemptLifecycle
 from tests.app.stage import PATIENCE_SECONDS, kinds
-from tests.conftest import store_url
+from tests.servers import store_url
 from tests.worker.process import make
 from tests.worker.processes import process
 

@@ -18,9 +18,9 @@ from flowfabric.store.trips import Count
 from flowfabric.testing.build import LANE, TTL_MS, WORKER, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.worker.worker import Worker
-from tests.conftest import store_url
 from tests.perf.table import difference, expected
 from tests.perf.warp import WarpLoop, run_warped, watched
+from tests.servers import store_url
 
 SETTLE_SECONDS = 30.0
 MINUTE_SECONDS = 60.0

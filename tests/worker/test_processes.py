@@ -10,7 +10,7 @@ import pytest
 
 from flowfabric.client import results
 from tests.app.stage import PATIENCE_SECONDS, eventually, kinds
-from tests.conftest import store_url
+from tests.servers import store_url
 from tests.worker.process import make
 from tests.worker.processes import process
 
