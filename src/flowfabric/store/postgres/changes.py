@@ -87,9 +87,10 @@ async def _apply_many(
     # A call that had to wait for locks is late, not wrong: its clock was compared before.
     answers: Answers = {}
     for group in _by_shape(transitions):
-        answers |= await _apply_shape(
+        replies = await _apply_shape(
             connection, call, group, whole=whole, is_checked=True, with_lines=False
         )
+        answers.update(replies)
         if whole and not all(isinstance(answer, Applied) for answer in answers.values()):
             raise Refused
     written = [t for t in transitions if isinstance(answers[t.id], Applied)]

@@ -234,9 +234,10 @@ FROM unnest(:lanes::text[]) AS l (name) CROSS JOIN LATERAL (
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
 
 -- name: picked_lanes@postgres
--- Differs: only the best of what was peeked at is locked, if it is still ready.
+-- Differs: only the best of what was peeked at is locked, if it is still ready. The state is asked
+-- for in a way that leads to the rows by id, not to the index of all that is ready.
 SELECT e.id FROM peeked AS p JOIN {schema}.execution AS e ON e.id = p.id
-WHERE e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+WHERE coalesce(e.state, '') IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :limit::bigint
 FOR UPDATE OF e SKIP LOCKED
 
