@@ -18,6 +18,7 @@ from flowfabric.core.states import State
 from flowfabric.core.transition import Held, Seen
 from flowfabric.store import Store, memory, open_store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
@@ -65,6 +66,31 @@ def test_sqlite_lives_through_the_same_histories(size: Size, tmp_path: Path) -> 
     tally = play(both, how)
     sys.stdout.write(f"memory and sqlite: {tally}\n")
     assert tally.done() >= CERTAIN
+
+
+@pytest.mark.lab
+def test_postgres_lives_through_the_same_histories(size: Size, tmp_path: Path) -> None:
+    """One schema after another; each is dropped with its history."""
+    numbers = count()
+
+    def both(clock: VirtualClock) -> Sequence[Store]:
+        url = store_url("postgres", tmp_path / str(next(numbers)))
+        return [MemoryStore(clock), Dropped(url, clock=clock)]
+
+    how = lasting(200, 60) if size == "long" else lasting(10, 40)
+    tally = play(both, how)
+    sys.stdout.write(f"memory and postgres: {tally}\n")
+    assert tally.done() >= CERTAIN
+
+
+class Dropped(PostgresStore):
+    """Gone when it is closed."""
+
+    async def close(self) -> None:
+        was_open = self._pool is not None
+        await super().close()
+        if was_open:
+            await self.drop()
 
 
 # Faults that were planted: a machine that finds nothing proves nothing.
