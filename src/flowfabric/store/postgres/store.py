@@ -88,9 +88,12 @@ class PostgresStore:
     async def close(self) -> None:
         pool, ear, self._pool, self._ear = self._pool, self._ear, None, None
         self._counts = None
-        if pool is None or pool.loop.is_closed():
+        if pool is None:
             return
-        await self._in_loop(pool, lambda: _close(pool, ear))
+        if _is_alive(pool):
+            await self._in_loop(pool, lambda: _close(pool, ear))
+        else:
+            pool.abandon()
 
     def _listen(self) -> None:
         """From the moment that somebody listens here, listen to the others."""
@@ -117,12 +120,14 @@ class PostgresStore:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable("the store is not open")
-        if pool.loop is asyncio.get_running_loop() or pool.loop.is_running():
+        if _is_alive(pool):
             return pool
         with self._starting:
             if self._pool is pool:
                 pool.abandon()
                 self._pool, self._ear = Pool(self.address, self.trips), None
+                if self.hints.is_heard:
+                    self._listen()
             return self._pool or pool
 
     async def _in_loop(self, pool: Pool, call: Callable[[], Coroutine[None, None, T]]) -> T:
@@ -229,6 +234,11 @@ class PostgresStore:
             return await pool.write(work)
         finally:
             await pool.close()
+
+
+def _is_alive(pool: Pool) -> bool:
+    """Whether the loop of these connections runs, here or in another thread."""
+    return pool.loop is asyncio.get_running_loop() or pool.loop.is_running()
 
 
 async def _close(pool: Pool, ear: Ear | None) -> None:
