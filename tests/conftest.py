@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +19,7 @@ from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
+from tests.servers import SERVERS, store_url
 
 Size = Literal["small", "long"]
 
@@ -29,6 +29,10 @@ SIZE: Size = "long" if os.environ.get("FLOWFABRIC_TEST_SIZE") == "long" else "sm
 settings.register_profile("small", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(SIZE)
+
+
+def pytest_unconfigure() -> None:
+    SERVERS.close()
 
 
 @pytest.fixture(scope="session")
@@ -42,22 +46,13 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-KINDS = ["memory", "sqlite"] + (["postgres"] if "FLOWFABRIC_TEST_POSTGRES" in os.environ else [])
+KINDS = ("memory", "sqlite", "postgres")
 
 
 @pytest.fixture(params=KINDS)
 def store_kind(request: pytest.FixtureRequest) -> str:
     """Every store in turn; a test that takes `store` runs once on each."""
     return str(request.param)
-
-
-def store_url(kind: str, path: Path) -> str:
-    if kind == "postgres":
-        # One schema for each path, so that the same path is the same store.
-        schema = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
-        return f"{os.environ['FLOWFABRIC_TEST_POSTGRES']}?schema={schema}"
-    # A test says what is written, not what survives a loss of power.
-    return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
 
 
 async def discard(store: Store) -> None:

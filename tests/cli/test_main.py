@@ -19,6 +19,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench",),
     ("bench", "cycle"),
     ("bench", "limit"),
+    ("bench", "idle"),
+    ("bench", "contend"),
     ("db",),
     ("db", "migrate"),
     ("db", "backup"),

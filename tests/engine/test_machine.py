@@ -22,7 +22,8 @@ from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
-from tests.conftest import Size, store_url
+from tests.conftest import Size
+from tests.servers import store_url
 
 SEARCH = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 

@@ -16,6 +16,7 @@ from flowfabric.core.states import PublicState, Reason, State
 from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Duty
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
@@ -261,3 +262,15 @@ class TestWaking:
     async def test_every_timer_wakes_one_that_waits_for_none(self, desk: Desk) -> None:
         desk.timekeeper.hear(Hint(due_ms=10**15))
         assert desk.timekeeper.loop._woken.is_set()
+
+
+async def test_timers_that_take_long_to_read_are_served_with_the_time_of_now(desk: Desk) -> None:
+    id = await due_for(desk, Duty.LEASE_EXPIRY)
+
+    async def slow() -> None:
+        desk.clock.advance(SKEW_LIMIT_MS + 200)
+
+    faulty = FaultyStore(desk.store, [Fault(Verb.DUE, 1, Kind.DELAY, times=99, hook=slow)])
+    swept = await Timekeeper(faulty, desk.engine.clock).run_once()
+    assert (swept.processed, swept.errors, len(faulty.hit)) == (1, 0, 1)
+    assert (await desk.head(id)).state is State.ORPHANED

@@ -109,7 +109,9 @@ async def test_work_that_does_not_listen_is_handed_back_anyway(
     assert (await floor.status(id)).public_state == "waiting"
 
 
-async def test_a_plain_function_that_is_late_is_handed_back(floor: Floor) -> None:
+async def test_a_plain_function_that_is_late_keeps_its_lease_while_its_thread_runs(
+    floor: Floor,
+) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     @floor.task
@@ -121,7 +123,8 @@ async def test_a_plain_function_that_is_late_is_handed_back(floor: Floor) -> Non
     id = await floor.submit("blocking")
     async with floor.working(floor.worker(drain_seconds=0.0)):
         await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
-    assert await floor.kinds(id) == ["submitted", "claimed", "released"]
+    assert await floor.kinds(id) == ["submitted", "claimed"]
+    assert (await floor.status(id)).public_state == "active"
     go_on.set()
 
 

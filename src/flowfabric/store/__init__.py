@@ -21,6 +21,8 @@ def open_store(
 ) -> Store:
     """The store that a URL names. Nothing is opened or created before `migrate`."""
     parts = urlsplit(url)
+    if parts.fragment:
+        raise InvalidInput(f"{url!r} has a '#'", field="url", hint="write it as %23")
     match parts.scheme:
         case "memory":
             _options(parts.query, ())

@@ -104,6 +104,8 @@ class MemoryStore:
                 return Inserted(known[0], created=False, digest=known[1])
         if row.id in self._rows:
             return Inserted(row.id, created=False)
+        if not submission.create:
+            return Inserted(row.id, created=False, exists=False)
         if submission.key is not None:
             entry = (row.id, submission.digest, submission.key_until_ms)
             self._keys[row.namespace, submission.key] = entry

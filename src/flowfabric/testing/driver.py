@@ -158,12 +158,6 @@ class Driver:
             and (row.reason is not Reason.GRANTED) == lease.started
         )
 
-    def is_last(self, lease: Lease) -> bool:
-        """Whether its holder was given no newer copy of this lease."""
-        mine = (lease.id, lease.token, lease.epoch)
-        copies = [kept for kept in self.leases if (kept.id, kept.token, kept.epoch) == mine]
-        return copies[-1:] == [lease]
-
 
 def require(holds: bool, otherwise: str) -> None:
     if not holds:

@@ -19,16 +19,17 @@ from flowfabric.store.postgres.rows import INSERT_COLUMNS, columns_of, encode, i
 async def insert(connection: Connection, call: Call, batch: Sequence[Submission]) -> list[Inserted]:
     stretches = list(_stretches(batch))
     if len(stretches) == 1:
-        return await _insert(connection, call, batch)
+        return await _insert_or_look(connection, call, batch)
     answers: list[Inserted] = []
     async with transaction(connection, call.reserve):
         for stretch in stretches:
-            answers.extend(await _insert(connection, call, stretch))
+            answers.extend(await _insert_or_look(connection, call, stretch))
     return answers
 
 
 def _stretches(batch: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
-    """Parts in which no id and no key comes twice; at least one, maybe empty."""
+    """Parts in which no id and no key comes twice, and all or none are to be created; at least
+    one, maybe empty."""
     start = 0
     seen: set[str | tuple[str, str]] = set()
     for position, submission in enumerate(batch):
@@ -36,12 +37,38 @@ def _stretches(batch: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
         names: list[str | tuple[str, str]] = [head.id]
         if key is not None:
             names.append((head.namespace, key))
-        if not seen.isdisjoint(names):
+        if not seen.isdisjoint(names) or submission.create != batch[start].create:
             yield batch[start:position]
             start = position
             seen.clear()
         seen.update(names)
     yield batch[start:]
+
+
+async def _insert_or_look(
+    connection: Connection, call: Call, batch: Sequence[Submission]
+) -> list[Inserted]:
+    if batch and not batch[0].create:
+        return await _look(connection, call, batch)
+    return await _insert(connection, call, batch)
+
+
+async def _look(connection: Connection, call: Call, batch: Sequence[Submission]) -> list[Inserted]:
+    arguments = {
+        **call.arguments,
+        "ids": [s.execution.id for s in batch],
+        "namespaces": [s.execution.namespace for s in batch],
+        "keys": [s.key for s in batch],
+    }
+    statement = call.sql.named("execution_look")
+    records = answered(await statement.fetch(connection, arguments), call)
+    known = {record["position"]: (record["known_id"], record["known_digest"]) for record in records}
+    return [
+        _keyed_answer(submission, known[position])
+        if position in known
+        else Inserted(submission.execution.id, created=False, exists=False)
+        for position, submission in enumerate(batch, 1)
+    ]
 
 
 async def _insert(

@@ -1,7 +1,8 @@
 """The verbs of the waist over one schema of a Postgres database.
 
 Connections belong to the event loop in which the store was opened; a verb that is called in
-another loop is carried there and back. When that loop is gone, the caller's takes its place.
+another loop goes through a thread of the store's own. When the first loop is gone, the caller's
+takes its place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -36,6 +37,7 @@ from flowfabric.store.postgres import changes as writing
 from flowfabric.store.postgres import claims, inserts, reads, schema
 from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
+from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
 from flowfabric.store.postgres.connections import Pool, Work
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
@@ -63,6 +65,7 @@ class PostgresStore:
         self._starting = threading.Lock()
         self._counts: PartitionCounts | None = None
         self._pool: Pool | None = None
+        self._annex: Annex | None = None
         self._ear: Ear | None = None
 
     # -- opening and closing ------------------------------------------------------------------
@@ -87,11 +90,17 @@ class PostgresStore:
 
     async def close(self) -> None:
         pool, ear, self._pool, self._ear = self._pool, self._ear, None, None
+        annex, self._annex = self._annex, None
         self._counts = None
+        if annex is not None:
+            await asyncio.shield(asyncio.to_thread(annex.close))
         if pool is None:
             return
-        if _is_alive(pool):
-            await self._in_loop(pool, lambda: _close(pool, ear))
+        if pool.loop is asyncio.get_running_loop():
+            await _close(pool, ear)
+        elif pool.loop.is_running():
+            ending = asyncio.run_coroutine_threadsafe(_close(pool, ear), pool.loop)
+            await asyncio.wrap_future(ending)
         else:
             pool.abandon()
 
@@ -108,32 +117,28 @@ class PostgresStore:
     # -- the roads to the server --------------------------------------------------------------
 
     async def _write(self, work: Work[T], *, urgent: bool = False) -> T:
-        pool = self._home()
-        return await self._in_loop(pool, lambda: pool.write(work, urgent=urgent))
+        return await self._road().write(work, urgent=urgent)
 
     async def _read(self, work: Work[T]) -> T:
-        pool = self._home()
-        return await self._in_loop(pool, lambda: pool.read(work))
+        return await self._road().read(work)
 
-    def _home(self) -> Pool:
+    def _road(self) -> Pool | Annex:
         """The connections; anew, here, when the loop they belong to is gone."""
         pool = self._pool
         if pool is None:
             raise StoreUnavailable("the store is not open")
-        if _is_alive(pool):
+        if pool.loop is asyncio.get_running_loop():
             return pool
         with self._starting:
+            if pool.loop.is_running():
+                self._annex = self._annex or Annex(self.address, self.trips)
+                return self._annex
             if self._pool is pool:
                 pool.abandon()
                 self._pool, self._ear = Pool(self.address, self.trips), None
                 if self.hints.is_heard:
                     self._listen()
             return self._pool or pool
-
-    async def _in_loop(self, pool: Pool, call: Callable[[], Coroutine[None, None, T]]) -> T:
-        if pool.loop is asyncio.get_running_loop():
-            return await call()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), pool.loop))
 
     def _call(self, now_ms: int, hint: Hint) -> Call:
         clock_ms = self._clock.now_ms() if self._clock else None
@@ -234,11 +239,6 @@ class PostgresStore:
             return await pool.write(work)
         finally:
             await pool.close()
-
-
-def _is_alive(pool: Pool) -> bool:
-    """Whether the loop of these connections runs, here or in another thread."""
-    return pool.loop is asyncio.get_running_loop() or pool.loop.is_running()
 
 
 async def _close(pool: Pool, ear: Ear | None) -> None:

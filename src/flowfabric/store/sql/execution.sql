@@ -197,6 +197,20 @@ SELECT c.now_ms, c.fits, l.position, l.known_id, l.known_digest,
        {notify}
 FROM clock AS c LEFT JOIN looked AS l ON l.known_id IS NOT NULL OR l.known_n IS NOT NULL
 
+-- name: execution_look@postgres
+-- Which of these are there, by a key that is alive or by their ids.
+{clock}, looked AS (
+    SELECT t.position, k.id AS known_id, k.digest AS known_digest
+    FROM unnest(:ids::text[], :namespaces::text[], :keys::text[])
+        WITH ORDINALITY AS t (id, namespace, key, position)
+    LEFT JOIN {schema}.idempotency AS k
+        ON k.namespace = t.namespace AND k.key = t.key AND k.until_ms > :now_ms::bigint
+    LEFT JOIN {schema}.execution AS e ON e.id = t.id
+    WHERE k.id IS NOT NULL OR e.n IS NOT NULL
+)
+SELECT c.now_ms, c.fits, l.position, l.known_id, l.known_digest
+FROM clock AS c LEFT JOIN looked AS l ON true
+
 -- name: insert_beside@postgres
 -- The part of an insert that writes a line and the lane of every new execution.
 , logged AS (

@@ -188,7 +188,13 @@ def postgres_server(
 def _account() -> Account | None:
     if os.geteuid() != 0:
         return None
-    nobody = pwd.getpwnam("nobody")
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        raise StoreUnavailable(
+            "Postgres does not run as root, and there is no account `nobody` to run it as",
+            hint="run this as another user",
+        ) from None
     return Account(nobody.pw_uid, nobody.pw_gid)
 
 
