@@ -65,8 +65,7 @@ async def test_an_unknown_database(server_url: str) -> None:
     assert "create the database" in error.hint
 
 
-async def test_nobody_at_the_port(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.0)
+async def test_nobody_at_the_port(server_url: str) -> None:
     error = await refused(at(server_url, user=f"me:{SECRET}", port=1))
     assert isinstance(error, StoreUnavailable)
     assert "cannot be reached" in str(error)

@@ -86,10 +86,12 @@ async def test_a_reader_in_a_transaction_holds_nothing_back(
     await raw.execute("COMMIT")
 
 
+@pytest.mark.parametrize("options", ["", "&pooler=transaction"])
 async def test_a_changeset_in_progress_is_waited_for_from_its_beginning(
-    desk: Desk, store: PostgresStore, clock: VirtualClock
+    desk: Desk, clock: VirtualClock, options: str
 ) -> None:
     """Its first statement locks a row and gets a number, long before its line is written."""
+    store = await desk.opened(options)
     rows = await put(store, clock, order(0), order(1))
     lines = await store.tail(Feed())
     raw = await desk.raw()

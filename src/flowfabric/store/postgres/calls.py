@@ -30,9 +30,9 @@ class Call(NamedTuple):
         }
 
     @property
-    def begin(self) -> str:
-        """Begin a transaction of several statements: see how the log is read."""
-        return f"BEGIN; {self.sql.named('log_reserve').text}"
+    def reserve(self) -> str:
+        """The first thing in a transaction of several statements: see how the log is read."""
+        return self.sql.named("log_reserve").text
 
 
 def answered(records: list[Record], call: Call) -> list[Record]:

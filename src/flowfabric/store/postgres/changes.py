@@ -49,7 +49,7 @@ async def apply(
     if len(groups) == 1 and not any(t.tags for t in transitions):
         answers = await _apply_shape(connection, call, transitions, whole=False)
     else:
-        async with transaction(connection, call.begin):
+        async with transaction(connection, call.reserve):
             answers = await _apply_many(connection, call, transitions, whole=False)
     return [answers[transition.id] for transition in transitions]
 
@@ -61,7 +61,7 @@ async def commit(connection: Connection, call: Call, changes: Changeset) -> bool
         answers = await _apply_shape(connection, call, transitions, whole=True)
         return all(isinstance(answer, Applied) for answer in answers.values())
     try:
-        async with transaction(connection, call.begin):
+        async with transaction(connection, call.reserve):
             await _apply_many(connection, call, transitions, whole=True)
             await _change_lanes(connection, call, changes.lanes)
             await _tell(connection, call)

@@ -49,8 +49,8 @@ SETTINGS = {
     "enable_mergejoin": "off",
 }
 # Behind a transaction pooler a session is another one each time, so they are said each time.
-BEGIN_POOLED = "; ".join(
-    ["BEGIN", *(f"SET LOCAL {n} = {v}" for n, v in SETTINGS.items() if n != "application_name")]
+POOLED_SETTINGS = "; ".join(
+    f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items() if name != "application_name"
 )
 
 
@@ -72,12 +72,17 @@ async def open_connection(address: Address, trips: Trips | None = None) -> Conne
 
 
 @asynccontextmanager
-async def transaction(connection: Connection, begin: str = "BEGIN") -> AsyncIterator[None]:
-    """All of what is inside, or nothing; part of the one that has begun already."""
+async def transaction(connection: Connection, first: str = "") -> AsyncIterator[None]:
+    """All of what is inside, or nothing; part of the one that has begun already.
+
+    `first` is run before anything else, without a trip of its own if the transaction begins here.
+    """
     if connection.is_in_transaction():
+        if first:
+            await connection.run(first)
         yield
         return
-    await connection.run(begin)
+    await connection.run(f"BEGIN; {first}")
     try:
         yield
     except BaseException:
@@ -99,6 +104,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._busy = 0
+        self._was_reached = False
         self._quiet = asyncio.Event()
         self._closing = False
 
@@ -132,7 +138,7 @@ class Pool:
             async with asyncio.timeout(COMMAND_SECONDS):
                 if not self._address.pooled:
                     return await work(connection)
-                async with transaction(connection, BEGIN_POOLED):
+                async with transaction(connection, POOLED_SETTINGS):
                     return await work(connection)
 
     @asynccontextmanager
@@ -178,15 +184,22 @@ class Pool:
         return connection
 
     async def _connect(self) -> Connection:
-        """Patient with a server that is being restarted: it was there before."""
-        end = self.loop.time() + PATIENCE_SECONDS
+        """Patient with a server that was there before: it may be restarting.
+
+        What goes wrong here is told at once: nothing was asked yet, and it was tried long enough.
+        """
+        end = self.loop.time() + (PATIENCE_SECONDS if self._was_reached else 0)
         while True:
             try:
-                return await open_connection(self._address, self._trips)
-            except NOT_YET:
-                if self.loop.time() >= end or self._closing:
-                    raise
+                connection = await open_connection(self._address, self._trips)
+            except DRIVER_ERRORS as error:
+                is_over = self.loop.time() >= end or self._closing
+                if is_over or not isinstance(error, NOT_YET):
+                    raise unavailable(error, self._address.shown) from error
                 await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                self._was_reached = True
+                return connection
 
     async def close(self) -> None:
         """Let the verbs that have begun end, then close every connection."""

@@ -21,7 +21,7 @@ async def insert(connection: Connection, call: Call, batch: Sequence[Submission]
     if len(stretches) == 1:
         return await _insert_or_look(connection, call, batch)
     answers: list[Inserted] = []
-    async with transaction(connection, call.begin):
+    async with transaction(connection, call.reserve):
         for stretch in stretches:
             answers.extend(await _insert_or_look(connection, call, stretch))
     return answers

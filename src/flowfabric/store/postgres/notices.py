@@ -10,6 +10,7 @@ import asyncio
 import logging
 from hashlib import sha256
 
+from flowfabric.errors import FlowFabricError
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.postgres.address import Address
 from flowfabric.store.postgres.connections import CONNECT_SECONDS, open_connection
@@ -18,6 +19,7 @@ from flowfabric.store.trips import Trips
 
 logger = logging.getLogger("flowfabric.store")
 
+TROUBLE: tuple[type[Exception], ...] = (FlowFabricError, *DRIVER_ERRORS)
 KEEPALIVE_SECONDS = 30.0
 PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0)
 
@@ -69,7 +71,7 @@ class Ear:
             try:
                 await self._listen_once()
                 failures = 0
-            except DRIVER_ERRORS as error:
+            except TROUBLE as error:
                 logger.warning("cannot listen for others", extra={"error": str(error)})
             pause = PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)]
             failures += 1

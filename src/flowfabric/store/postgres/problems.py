@@ -14,7 +14,9 @@ VERSION_FLOOR = 14
 NOT_YET: tuple[type[Exception], ...] = (
     errors.CannotConnectNowError,
     errors.TooManyConnectionsError,
+    errors.ConnectionDoesNotExistError,
     ConnectionRefusedError,
+    ConnectionResetError,
 )
 # The connection is gone: what was sent on it may have happened or not.
 LOST: tuple[type[Exception], ...] = (

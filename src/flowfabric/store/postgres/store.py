@@ -94,13 +94,15 @@ class PostgresStore:
         self._counts = None
         if annex is not None:
             await asyncio.shield(asyncio.to_thread(annex.close))
-        if pool is None or pool.loop.is_closed():
+        if pool is None:
             return
         if pool.loop is asyncio.get_running_loop():
             await _close(pool, ear)
-        else:
+        elif pool.loop.is_running():
             ending = asyncio.run_coroutine_threadsafe(_close(pool, ear), pool.loop)
             await asyncio.wrap_future(ending)
+        else:
+            pool.abandon()
 
     def _listen(self) -> None:
         """From the moment that somebody listens here, listen to the others."""
@@ -134,6 +136,8 @@ class PostgresStore:
             if self._pool is pool:
                 pool.abandon()
                 self._pool, self._ear = Pool(self.address, self.trips), None
+                if self.hints.is_heard:
+                    self._listen()
             return self._pool or pool
 
     def _call(self, now_ms: int, hint: Hint) -> Call:
