@@ -209,7 +209,7 @@ class Engine:
         _require_ttl(ttl_ms)
         answers: list[Renewed] = []
         for start in range(0, len(leases), BATCH_LIMIT):
-            answers += await self._renew(leases[start : start + BATCH_LIMIT], ttl_ms)
+            answers.extend(await self._renew(leases[start : start + BATCH_LIMIT], ttl_ms))
         return answers
 
     async def _renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
@@ -236,7 +236,7 @@ class Engine:
         """Say what became of many leases in one call; one refusal spoils no other."""
         answers: list[Finished] = []
         for start in range(0, len(outcomes), BATCH_LIMIT):
-            answers += await self._finish(outcomes[start : start + BATCH_LIMIT])
+            answers.extend(await self._finish(outcomes[start : start + BATCH_LIMIT]))
         return answers
 
     async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
