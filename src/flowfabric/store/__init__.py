@@ -12,7 +12,10 @@ from flowfabric.store.protocol import Store
 
 __all__ = ["Store", "open_store"]
 
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "valkey": "valkey", "redis": "valkey"}
+_EXTRAS = {"postgresql": "postgres", "postgres": "postgres"}
+_VALKEY = frozenset(
+    name + mode for name in ("valkey", "valkeys", "redis", "rediss") for mode in ("", "+cluster")
+)
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
 
@@ -27,6 +30,8 @@ def open_store(
             return MemoryStore(clock, counts)
         case "sqlite":
             return _sqlite(url, clock, counts)
+        case scheme if scheme in _VALKEY:
+            return _valkey(url, clock, counts)
         case scheme if scheme.split("+")[0] in _EXTRAS:
             extra = _EXTRAS[scheme.split("+")[0]]
             raise MissingExtra(
@@ -60,6 +65,20 @@ def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
             f"{synchronous!r} is not possible", field="synchronous", hint="FULL or NORMAL"
         )
     return SqliteStore(path, synchronous=synchronous, clock=clock, counts=counts)
+
+
+def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
+    try:
+        from flowfabric.store.valkey import ValkeyStore
+        from flowfabric.store.valkey.address import OPTIONS, parse_address
+    except ImportError as error:
+        raise MissingExtra(
+            f"{urlsplit(url).scheme}:// needs an extra",
+            field="url",
+            hint="pip install 'flowfabric[valkey]'",
+        ) from error
+    address = parse_address(url, _options(urlsplit(url).query, OPTIONS))
+    return ValkeyStore(address, clock=clock, counts=counts)
 
 
 def _options(query: str, known: tuple[str, ...]) -> dict[str, str]:

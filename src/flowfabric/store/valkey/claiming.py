@@ -1,0 +1,172 @@
+"""Claims: where hints say that something is ready, best first.
+
+On one server a single call looks at the hints, compares the heads of the hinted partitions and
+takes the best. In a cluster the same is three rounds: hints, heads, and each partition's share.
+Hints may be wrong in both directions; a look at everything, now and then, is the net under them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flowfabric.core.ids import PartitionCounts, execution_id, partition_of
+from flowfabric.core.model import Claim, Lease
+from flowfabric.store.valkey.answers import Change, answer_of
+from flowfabric.store.valkey.calls import Call, Caller, function, reading
+from flowfabric.store.valkey.codec import leases_of, peek_of, scored, uuid_of
+from flowfabric.store.valkey.hinting import Hinting
+from flowfabric.store.valkey.link import Cell
+from flowfabric.store.valkey.writing import Keys, Moment, hint_name
+
+PARTITIONS_AT_ONCE = 16
+PEEK_MAX = 100
+
+
+class Ready(NamedTuple):
+    """A row at the head of some queue; they sort as they are to be taken."""
+
+    score: float
+    id: str
+    partition: int
+
+
+class Claiming:
+    def __init__(self, caller: Caller, keys: Keys, hinting: Hinting) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._hinting = hinting
+
+    async def claim(self, ask: Claim, moment: Moment, counts: PartitionCounts) -> list[Lease]:
+        if ask.repeated:
+            held = await self._held(ask, moment, counts)
+            if held:
+                return held
+        if ask.only is not None:
+            return await self._one(ask, moment)
+        await self._hinting.sweep_if_due(ask.namespace, ask.lanes, moment)
+        leases = await self._best(ask, moment)
+        if not leases and await self._hinting.sweep_if_new(ask.namespace, ask.lanes, moment):
+            leases = await self._best(ask, moment)
+        return leases
+
+    async def _held(
+        self, ask: Claim, moment: Moment, counts: PartitionCounts
+    ) -> list[Lease]:
+        """What an earlier call with this token took; it may be anywhere."""
+        calls = [
+            reading("held", self._keys.partition(number), *moment.cells, ask.token)
+            for number in range(counts.flow)
+        ]
+        replies = await self._caller.all(calls)
+        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        return _sorted([lease for answer in answers for lease in leases_of(answer.value)])
+
+    async def _one(self, ask: Claim, moment: Moment) -> list[Lease]:
+        if ask.only is None:
+            return []
+        scope = self._keys.partition(partition_of(ask.only))
+        cells = (*self._cells(ask, moment, 1), uuid_of(ask.only))
+        return await self._take([function("claim_one", scope, *cells)], moment)
+
+    async def _best(self, ask: Claim, moment: Moment) -> list[Lease]:
+        if self._keys.inline:
+            scope = self._keys.shared("hints")
+            call = function("claim_hinted", scope, *self._cells(ask, moment, ask.limit))
+            return await self._take([call], moment)
+        taken: list[Lease] = []
+        while len(taken) < ask.limit:
+            shares = await self._shares(ask, moment, ask.limit - len(taken))
+            calls = [
+                function(
+                    "claim", self._keys.partition(number), *self._cells(ask, moment, share)
+                )
+                for number, share in shares.items()
+            ]
+            more = await self._take(calls, moment)
+            if not more:
+                break
+            taken += more
+        return _sorted(taken)
+
+    async def _take(self, calls: Sequence[Call], moment: Moment) -> list[Lease]:
+        replies = await self._caller.all(calls)
+        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        leases = [lease for answer in answers for lease in leases_of(answer.value)]
+        await self._hinting.tell([change for answer in answers for change in answer.changes])
+        return _sorted(leases)
+
+    def _cells(self, ask: Claim, moment: Moment, limit: int) -> tuple[Cell, ...]:
+        lanes = tuple(dict.fromkeys(ask.lanes))
+        return (
+            *moment.cells,
+            self._keys.hints,
+            ask.namespace,
+            limit,
+            ask.worker,
+            ask.token,
+            ask.now_ms + ask.ttl_ms,
+            int(ask.start),
+            len(lanes),
+            *lanes,
+        )
+
+    async def _shares(self, ask: Claim, moment: Moment, limit: int) -> dict[int, int]:
+        """How many of the best rows each partition has, by what is at the head of its queues."""
+        hinted = await self._hinted(ask, moment)
+        if len(hinted) < 2:
+            return dict.fromkeys(hinted, limit)
+        count = min(limit, PEEK_MAX)
+        calls = [
+            reading(
+                "peek",
+                self._keys.partition(number),
+                *moment.cells,
+                ask.namespace,
+                count,
+                *ask.lanes,
+            )
+            for number in hinted
+        ]
+        ready: list[Ready] = []
+        ends: list[Ready] = []
+        gone: list[Change] = []
+        for number, reply in zip(hinted, await self._caller.all(calls), strict=True):
+            version, _, queues = peek_of(reply)
+            for lane, heads in zip(ask.lanes, queues, strict=True):
+                rows = [Ready(score, execution_id(number, uuid), number) for uuid, score in heads]
+                ready += rows
+                if len(rows) == count:
+                    ends.append(rows[-1])
+                if not rows:
+                    gone.append(Change(hint_name(ask.namespace, lane), number, version, ""))
+        await self._hinting.tell(gone)
+        ready.sort()
+        # Behind the last row of a queue that was not seen whole there may be better ones.
+        end = min(ends, default=None)
+        best = [row for row in ready[:limit] if end is None or row <= end]
+        return dict(Counter(row.partition for row in best))
+
+    async def _hinted(self, ask: Claim, moment: Moment) -> list[int]:
+        """The partitions with the best heads, as far as it was told."""
+        calls = [
+            reading(
+                "hinted",
+                f"{self._keys.prefix}:{hint_name(ask.namespace, lane)}",
+                *moment.cells,
+                PARTITIONS_AT_ONCE,
+            )
+            for lane in dict.fromkeys(ask.lanes)
+        ]
+        best: dict[int, float] = {}
+        for reply in await self._caller.all(calls):
+            for number, score in scored(answer_of(reply, moment.now_ms).value):
+                partition = int(number)
+                best[partition] = min(score, best.get(partition, score))
+        return sorted(best, key=lambda partition: best[partition])[:PARTITIONS_AT_ONCE]
+
+
+def _sorted(leases: list[Lease]) -> list[Lease]:
+    leases.sort(key=lambda lease: (-lease.head.priority, lease.head.created_ms, lease.head.id))
+    return leases

@@ -1,0 +1,327 @@
+"""Records to and from what the server keeps: hashes with the names of the columns as fields.
+
+A column that has its default is not stored, so a hash says only what is special about its record.
+Replies are values of any type until they have been read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId, execution_id
+from flowfabric.core.model import (
+    Attempt,
+    Ended,
+    Execution,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Malformed,
+    Value,
+)
+from flowfabric.core.states import LaneState, State
+from flowfabric.store.cursor import unreadable
+from flowfabric.store.valkey.link import Cell
+
+_Parse = Callable[[bytes], Value]
+_UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
+
+
+def _flag(cell: bytes) -> bool:
+    return {b"0": False, b"1": True}[cell]
+
+
+def _parser(kind: object) -> _Parse:
+    """How a column of this type is read."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    if kind is int:
+        return int
+    if kind is bool:
+        return _flag
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {member.value.encode(): member for member in kind}.__getitem__
+    return bytes.decode
+
+
+def _parsers(record: type[msgspec.Struct]) -> dict[bytes, _Parse]:
+    hints = get_type_hints(record)
+    names = [field.name for field in msgspec.structs.fields(record)]
+    return {name.encode(): _parser(hints[name]) for name in names}
+
+
+def _usual(record: type[msgspec.Struct]) -> dict[str, object]:
+    return {field.name: field.default for field in msgspec.structs.fields(record)}
+
+
+_PARSERS = _parsers(Execution)
+_NAMES = {name: name.decode() for name in _PARSERS}
+_USUAL = _usual(Execution)
+_COLUMNS = tuple(_USUAL)
+_USUAL_VALUES = tuple(_USUAL.values())
+_STATES = {state.value.encode(): state for state in State}
+
+
+def uuid_of(id: ExecutionId) -> str:
+    """The part of an id that is not its partition."""
+    return id[id.index("}") + 2 :]
+
+
+def _cell(value: Any) -> Cell:
+    """A flag is a number; everything else goes as it is."""
+    cell: Cell = int(value) if value is True or value is False else value
+    return cell
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def head_cells(head: Execution) -> list[Cell]:
+    """Names and values of every column that is not as usual; the revision is always shown."""
+    cells: list[Cell] = ["rev", head.rev]
+    values = msgspec.structs.astuple(head)
+    for name, value, usual in zip(_COLUMNS, values, _USUAL_VALUES, strict=True):
+        if value is not None and value != usual and name != "rev":
+            cells += (name, _cell(value))
+    return cells
+
+
+def patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
+    """How many cells are set, those, how many columns go back to what is usual, those."""
+    cells: list[Cell] = []
+    gone: list[Cell] = []
+    for name, value in patch.items():
+        if value is None or value == _USUAL[name]:
+            gone.append(name)
+        else:
+            cells += (name, _cell(value))
+    return [len(cells), *cells, len(gone), *gone]
+
+
+def attempt_cells(attempt: Attempt) -> list[Cell]:
+    """Number, how it began, who worked on it; then what is set and what is not."""
+    cells: list[Cell] = ["lifecycle", attempt.lifecycle.value]
+    gone: list[Cell] = []
+    later: tuple[tuple[str, Cell | None], ...] = (
+        ("ended_ms", attempt.ended_ms),
+        ("detail", attempt.detail or None),
+        ("category", attempt.category or None),
+        ("result", attempt.result),
+    )
+    for name, value in later:
+        if value is None:
+            gone.append(name)
+        else:
+            cells += (name, value)
+    started = "" if attempt.started_ms is None else attempt.started_ms
+    first = (attempt.attempt, attempt.kind.value, started, attempt.worker, attempt.epoch)
+    return [*first, len(cells), *cells, len(gone), *gone]
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def head_or_malformed(reply: Any) -> Execution | Malformed | None:
+    """A head, as much as can be said of one that cannot be read, or None for an absent one."""
+    if not reply:
+        return None
+    cells = iter(reply)
+    try:
+        return Execution(**{_NAMES[n]: _PARSERS[n](v) for n, v in zip(cells, cells, strict=True)})
+    except _UNREADABLE:
+        return _loosely(_pairs(reply))
+
+
+def _loosely(cells: dict[bytes, bytes]) -> Execution | Malformed:
+    """Columns that a newer program wrote are passed over; what is left must be readable."""
+    known = {name: value for name, value in cells.items() if name in _PARSERS}
+    try:
+        fields: dict[str, Any] = {_NAMES[name]: _PARSERS[name](v) for name, v in known.items()}
+        return Execution(**fields)
+    except _UNREADABLE as error:
+        return Malformed(
+            ExecutionId(cells.get(b"id", b"").decode(errors="replace")),
+            _number(cells.get(b"rev")),
+            _number(cells.get(b"failures")),
+            f"{type(error).__name__}: {error}",
+        )
+
+
+def _number(cell: bytes | None) -> int:
+    return int(cell) if cell is not None and cell.isdigit() else 0
+
+
+def _pairs(reply: Any) -> dict[bytes, bytes]:
+    cells = iter(reply)
+    return dict(zip(cells, cells, strict=True))
+
+
+def head_of(reply: Any) -> Execution | None:
+    """A head; one that cannot be read is `Corrupt`."""
+    head = head_or_malformed(reply)
+    if isinstance(head, Malformed):
+        raise unreadable(head.id, head.problem)
+    return head
+
+
+def readable(reply: Any) -> Execution | None:
+    """A head, or None also for one that cannot be read."""
+    head = head_or_malformed(reply)
+    return head if isinstance(head, Execution) else None
+
+
+def leases_of(reply: Any) -> list[Lease]:
+    """Leases. A row that cannot be read keeps its lease until its timer finds it there."""
+    found = [(readable(head), payload) for head, payload in reply]
+    return [Lease(head, payload) for head, payload in found if head is not None]
+
+
+def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
+    if isinstance(reply, int):
+        return Inserted(id, created=reply == 1)
+    owner, digest = reply
+    return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
+
+
+def loaded_of(reply: Any) -> Loaded | None:
+    flat, payload, tags, attempts = reply
+    head = head_of(flat)
+    if head is None:
+        return None
+    texts = sorted((key.decode(), value.decode()) for key, value in _pairs(tags).items())
+    tried = tuple(_attempt(head.id, number, cells) for number, cells in attempts)
+    return Loaded(head, payload, dict(texts), tried)
+
+
+def _attempt(id: ExecutionId, number: int, reply: Any) -> Attempt:
+    cells: dict[str, Any] = {name.decode(): value for name, value in _pairs(reply).items()}
+    result = cells.pop("result", None)
+    named = {name: value.decode() for name, value in cells.items()}
+    usual = {"execution": id, "attempt": number, "started_ms": None}
+    try:
+        attempt = msgspec.convert(usual | named, Attempt, strict=False)
+    except _UNREADABLE as error:
+        raise unreadable(id, f"attempt {number}: {error}") from None
+    return msgspec.structs.replace(attempt, result=result)
+
+
+def ended_of(id: ExecutionId, reply: Any) -> Ended | None:
+    state, detail, category, result = reply
+    if state is None:
+        return None
+    if state not in _STATES:
+        raise unreadable(id, f"unknown state {state.decode(errors='replace')!r}")
+    told = (detail or b"").decode(), (category or b"").decode()
+    return Ended(id, _STATES[state], *told, result or b"")
+
+
+def lanes_of(reply: Any) -> list[Lane]:
+    """Lanes by name; each is stored as its state and its revision."""
+    lanes: list[Lane] = []
+    for name, text in sorted(_pairs(reply).items()):
+        state, _, rev = text.decode().partition(" ")
+        lanes.append(Lane(name.decode(), LaneState(state), int(rev)))
+    return lanes
+
+
+def state_or_held(text: str) -> State:
+    """The state in a line of the log; one that cannot be read is told as being held."""
+    return _STATES.get(text.encode(), State.ACTIVE)
+
+
+def texts(reply: Any) -> list[str]:
+    return [cell.decode() for cell in reply]
+
+
+def scored(reply: Any) -> list[tuple[str, float]]:
+    """Members and scores of a sorted set."""
+    cells = iter(reply)
+    return [(member.decode(), float(score)) for member, score in zip(cells, cells, strict=True)]
+
+
+def record(reply: Any) -> dict[str, str]:
+    return {name.decode(): value.decode(errors="replace") for name, value in _pairs(reply).items()}
+
+
+def rows_of(reply: Any) -> Sequence[Any]:
+    rows: Sequence[Any] = reply
+    return rows
+
+
+def found_of(reply: Any) -> tuple[str, list[Execution]]:
+    """How far it was looked, nothing when at the end, and what fits."""
+    last, rows = reply
+    heads = [head_of(row) for row in rows]
+    return last.decode(), [head for head in heads if head is not None]
+
+
+def change_of(reply: Any) -> tuple[str, int, str, str]:
+    """A queue's name, its partition, which version this is, and how it begins."""
+    name, partition, version, score = reply
+    return name.decode(), int(partition), version.decode(), score.decode()
+
+
+def peek_of(reply: Any) -> tuple[str, str, list[list[tuple[str, float]]]]:
+    """Which version of the partition this is, its first timer, and the heads of its queues."""
+    version, due, queues = reply
+    return version.decode(), due.decode(), [scored(queue) for queue in queues]
+
+
+Timer = tuple[int, ExecutionId, Execution | Malformed]
+
+
+def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
+    """Version, first timer, first timer that has not passed, and the rows whose timer has."""
+    version, first, later, rows = reply
+    timers: list[Timer] = []
+    for uuid, due_ms, flat in rows:
+        head = head_or_malformed(flat)
+        if head is not None:
+            id = execution_id(partition, uuid.decode())
+            timers.append((int(due_ms), id, _named(head, id)))
+    return version.decode(), first.decode(), later.decode(), timers
+
+
+def _named(row: Execution | Malformed, id: ExecutionId) -> Execution | Malformed:
+    """A row that cannot be read is known by its place in the index."""
+    return row if isinstance(row, Execution) else msgspec.structs.replace(row, id=id)
+
+
+def history_of(reply: Any) -> list[tuple[bytes, str]]:
+    """Positions and texts of the lines of one execution."""
+    cells = [cell.partition(b"\t") for cell in reply or ()]
+    return [(spot, text.decode()) for spot, _, text in cells]
+
+
+def newest_of(reply: Any) -> tuple[bytes, str] | None:
+    return _entry(reply[0]) if reply else None
+
+
+def _entry(reply: Any) -> tuple[bytes, str]:
+    spot, (_, text) = reply
+    return spot, text.decode()
+
+
+def feeds_of(reply: Any) -> list[tuple[int, list[tuple[bytes, str]]]]:
+    """Partitions that have lines, with their positions and texts."""
+    feeds: list[tuple[int, list[tuple[bytes, str]]]] = []
+    for key, entries in reply or ():
+        number = int(key[key.index(b"{fp:") + 4 : key.index(b"}")])
+        feeds.append((number, [_entry(entry) for entry in entries]))
+    return feeds
+
+
+def refused_of(reply: Any) -> list[tuple[int, Execution | None]]:
+    """Which items of a call were refused, and the rows that refused them."""
+    return [(position, readable(row)) for position, row in reply]
+
+
+def time_of(reply: Any) -> int:
+    seconds, micros = reply
+    return int(seconds) * 1000 + int(micros) // 1000
