@@ -85,7 +85,7 @@ def test_the_limit_is_measured_without_an_engine(arguments: tuple[str, ...]) -> 
 def test_a_private_store_is_gone_afterwards() -> None:
     with open_target("sqlite?synchronous=NORMAL") as target:
         assert target.folder is not None
-        assert target.url.endswith("/bench.db?synchronous=NORMAL")
+        assert target.url.endswith("/store.db?synchronous=NORMAL")
         assert target.beside("empty").endswith("/empty.db?synchronous=NORMAL")
         assert target.folder.is_dir()
     assert not target.folder.exists()

@@ -19,6 +19,11 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench",),
     ("bench", "cycle"),
     ("bench", "limit"),
+    ("db",),
+    ("db", "migrate"),
+    ("db", "backup"),
+    ("db", "size"),
+    ("db", "drop"),
 ]
 
 
@@ -93,7 +98,7 @@ def test_both_names_lead_to_the_same_function() -> None:
         ),
         (
             ("bench", "limit", "--store", "memory"),
-            "Error: store: memory:// has no client below it (use sqlite or a file)\n",
+            "Error: store: memory:// has no raw client here (use sqlite or a file)\n",
         ),
     ],
 )

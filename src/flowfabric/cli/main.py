@@ -13,6 +13,7 @@ import typer
 
 from flowfabric import __version__
 from flowfabric.cli.bench.command import bench
+from flowfabric.cli.db import db
 from flowfabric.cli.demo.command import demo
 from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
@@ -23,6 +24,7 @@ HELP = """FlowFabric: work that survives crashes, in Python.
 Examples:
   ff demo                            watch a worker die and its work be finished
   ff bench cycle --store sqlite      measure this machine
+  ff db size                         what a store holds and takes
   ff --log-level info --log-format json demo
 
 `flowfabric`, `ff` and `python -m flowfabric` are the same command.
@@ -40,6 +42,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.add_typer(bench)
+app.add_typer(db)
 
 
 def _print_version(is_wanted: bool) -> None:

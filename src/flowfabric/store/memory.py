@@ -48,6 +48,8 @@ from flowfabric.core.transition import (
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_inserts
+from flowfabric.store.trips import Trips
+from flowfabric.store.upkeep import Size
 
 ReadyKey = tuple[int, int, ExecutionId]
 
@@ -57,10 +59,15 @@ class MemoryStore:
 
     def __init__(self, clock: Clock | None = None, counts: PartitionCounts | None = None) -> None:
         self.hints = Hints()
+        self.trips = Trips()
         self._clock = clock or SystemClock()
         self._counts = counts or PartitionCounts()
-        self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """A life of its own, with nothing in it."""
+        self._incarnation = secrets.token_hex(8)
         self._rows: dict[ExecutionId, Execution] = {}
         self._unreadable: dict[ExecutionId, str] = {}
         self._payloads: dict[ExecutionId, bytes] = {}
@@ -83,6 +90,7 @@ class MemoryStore:
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
         with self._lock:
+            self.trips.add()
             refuse_skew(self._clock, now_ms)
             answers = [self._insert(submission, now_ms) for submission in batch]
         self.hints.publish(hint_of_inserts(batch))
@@ -109,6 +117,7 @@ class MemoryStore:
 
     async def claim(self, ask: Claim) -> list[Lease]:
         with self._lock:
+            self.trips.add()
             refuse_skew(self._clock, ask.now_ms)
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
@@ -170,6 +179,7 @@ class MemoryStore:
         del urgent
         refuse_doubles([transition.id for transition in transitions])
         with self._lock:
+            self.trips.add()
             refuse_skew(self._clock, now_ms)
             answers = [self._apply(transition, now_ms) for transition in transitions]
         self.hints.publish(hint_of(transitions))
@@ -212,6 +222,7 @@ class MemoryStore:
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
         with self._lock:
+            self.trips.add()
             refuse_skew(self._clock, now_ms)
             lanes = [lane_changed(self._lanes.get(c.name), c) for c in changes.lanes]
             if None in lanes or not all(self._holds(t) for t in changes.transitions):
@@ -225,6 +236,7 @@ class MemoryStore:
 
     async def load(self, want: Want) -> list[Loaded | None]:
         with self._lock:
+            self.trips.add()
             return [self._load(id, want) for id in want.ids]
 
     def _load(self, id: ExecutionId, want: Want) -> Loaded | None:
@@ -246,6 +258,7 @@ class MemoryStore:
 
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         with self._lock:
+            self.trips.add()
             return [self._ended(id) for id in ids]
 
     def _ended(self, id: ExecutionId) -> Ended | None:
@@ -258,6 +271,7 @@ class MemoryStore:
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         with self._lock:
+            self.trips.add()
             self._due = sorted(set(filter(self._is_armed, self._due)))
             rows = [self._seen(id) for at, id in self._due if at <= now_ms]
             later = (at for at, _ in self._due if at > now_ms)
@@ -274,6 +288,7 @@ class MemoryStore:
 
     async def find(self, query: Query) -> list[Execution]:
         with self._lock:
+            self.trips.add()
             fitting = (row for row in self._rows.values() if self._fits(row, query))
             found = heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
             return [row for row in found if self._readable(row.id)]
@@ -292,6 +307,7 @@ class MemoryStore:
 
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
+            self.trips.add()
             after = parse_cursor(feed.after, self._incarnation, last=len(self._log))
             lines: Iterable[Event] = self._log[after:]
             if feed.execution is not None:
@@ -302,8 +318,26 @@ class MemoryStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         with self._lock:
+            self.trips.add()
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
+
+    async def pending(self) -> list[str]:
+        """Nothing is ever behind what was never written down."""
+        return []
+
+    async def sizes(self) -> list[Size]:
+        with self._lock:
+            bodies = sum(map(len, self._payloads.values()))
+            return [
+                Size("execution", len(self._rows), bodies),
+                Size("lane", len(self._lanes), 0),
+                Size("log", len(self._log), 0),
+            ]
+
+    async def drop(self) -> None:
+        with self._lock:
+            self._begin()
 
     def corrupt(self, id: ExecutionId, problem: str) -> None:
         """Make a row unreadable, as a raw client could: for tests of what must survive it."""

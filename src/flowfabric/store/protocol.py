@@ -46,12 +46,16 @@ from flowfabric.core.model import (
 )
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.store.hints import Hints
+from flowfabric.store.trips import Trips
 
 
 class Store(Protocol):
-    """Thirteen verbs. `hints` tells this process what its writes made possible."""
+    """Thirteen verbs. `hints` tells this process what its writes made possible; `trips` counts
+    every wait for the database and every statement or command that went with it, wherever the
+    store makes one, also those that it makes by itself."""
 
     hints: Hints
+    trips: Trips
 
     async def migrate(self) -> PartitionCounts:
         """Make the store ready, or check that it is ours.

@@ -36,5 +36,15 @@ def _parse(text: str, dialect: str) -> dict[str, str]:
 def migrations(dialect: str) -> list[str]:
     """The schema changes of a dialect, in order; the version of a store is how many it has."""
     folder = files("flowfabric.store.sql.migrations")
-    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(f".{dialect}.sql"))
-    return [folder.joinpath(name).read_text(encoding="utf-8") for name in names]
+    return [
+        folder.joinpath(f"{name}.{dialect}.sql").read_text(encoding="utf-8")
+        for name in migration_names(dialect)
+    ]
+
+
+def migration_names(dialect: str) -> list[str]:
+    folder = files("flowfabric.store.sql.migrations")
+    ending = f".{dialect}.sql"
+    return sorted(
+        file.name.removesuffix(ending) for file in folder.iterdir() if file.name.endswith(ending)
+    )

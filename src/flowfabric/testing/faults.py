@@ -33,6 +33,7 @@ from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.hints import Hints
 from flowfabric.store.protocol import Store
+from flowfabric.store.trips import Trips
 
 T = TypeVar("T")
 Hook = Callable[[], Awaitable[None]]
@@ -94,6 +95,14 @@ class FaultyStore:
     @hints.setter
     def hints(self, hints: Hints) -> None:
         self.inner.hints = hints
+
+    @property
+    def trips(self) -> Trips:
+        return self.inner.trips
+
+    @trips.setter
+    def trips(self, trips: Trips) -> None:
+        self.inner.trips = trips
 
     async def _call(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
         fault = self._fault_of(verb)

@@ -195,11 +195,9 @@ def through(monkeypatch: pytest.MonkeyPatch, change: Callable[[Connect], Connect
     monkeypatch.setattr(store_module, "connect", changed)
 
 
-def read_only(_: Connect) -> Connect:
-    def connect(path: str, _: str) -> sqlite3.Connection:
-        return sqlite3.connect(
-            f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
+def read_only(plain: Connect) -> Connect:
+    def connect(path: str, synchronous: str) -> sqlite3.Connection:
+        return plain(f"file:{path}?mode=ro", synchronous)
 
     return connect
 

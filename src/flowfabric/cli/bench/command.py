@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from flowfabric.cli.exits import INTERRUPTED
+from flowfabric.cli.stores import STORE_HELP
 
 HELP = """Measure this machine with a store.
 
@@ -18,10 +19,6 @@ Examples:
   ff bench cycle --store memory --n 5000
   ff bench limit --store sqlite                      the raw client, no engine
 """
-
-STORE_HELP = (
-    "A store URL, or `memory`, `sqlite`, `sqlite?synchronous=NORMAL` for a private temporary one."
-)
 
 R = TypeVar("R")
 

@@ -71,7 +71,7 @@ async def run(target: Target, n: int) -> float:
     """Cycles per second on an empty file of its own beside the target."""
     if target.folder is None:
         raise InvalidInput(
-            "memory:// has no client below it", field="store", hint="use sqlite or a file"
+            f"{target.kind}:// has no raw client here", field="store", hint="use sqlite or a file"
         )
     url = target.beside(f"limit-{secrets.token_hex(4)}")
     store = open_store(url)

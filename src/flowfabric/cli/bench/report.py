@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.cli.bench.machine import machine
 from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.stores import public_url
 from flowfabric.cli.terminal import console_for
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _print_table(title: str, rows: Sequence[tuple[str, str]], target: Target) ->
     from rich import box
     from rich.table import Table
 
-    table = Table(title, target.url, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title, public_url(target.url), box=box.SIMPLE_HEAD, pad_edge=False)
     table.columns[1].justify = "right"
     for row in rows:
         table.add_row(*row)

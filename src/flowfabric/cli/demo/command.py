@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flowfabric.cli.exits import INTERRUPTED, NOT_AS_EXPECTED
+from flowfabric.cli.stores import STORE_HELP
 
 if TYPE_CHECKING:
     from flowfabric.cli.demo.proof import Proof
@@ -19,7 +20,7 @@ def demo(
     *,
     store: Annotated[
         str | None,
-        typer.Option(help="Where work is kept; a temporary SQLite file if not given."),
+        typer.Option(help=f"{STORE_HELP} A private SQLite file if not given."),
     ] = None,
     orders: Annotated[
         int, typer.Option(min=5, max=200, help="How many orders the shop has.")

@@ -18,11 +18,12 @@ from flowfabric.cli.demo.proof import Proof, prove
 from flowfabric.cli.demo.screen import open_screen
 from flowfabric.cli.demo.story import Story
 from flowfabric.cli.demo.tasks import open_shop, read_effects
+from flowfabric.cli.stores import named_store
 from flowfabric.errors import InvalidInput
 
 
 def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
-    if store is not None and store.partition(":")[0] == "memory":
+    if store is not None and store.partition(":")[0].partition("?")[0] == "memory":
         raise InvalidInput(
             "memory:// is seen by one process only, and the demo has three",
             field="store",
@@ -34,8 +35,11 @@ def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
         ) as folder,
         _terminated_as_interrupted(),
     ):
-        url = store or f"sqlite:///{Path(folder, 'demo.db').as_posix()}"
-        return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
+        if store is None:
+            url = f"sqlite:///{Path(folder, 'demo.db').as_posix()}"
+            return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
+        with named_store(store) as url:
+            return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
 
 
 async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:

@@ -46,6 +46,10 @@ SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
 -- What the store was set up with.
 SELECT json_group_object(name, value) FROM meta
 
+-- name: meta_replace@sqlite
+-- What is new about a copy.
+UPDATE meta SET value = ?2 WHERE name = ?1
+
 -- name: meta_set@sqlite
 -- Fixed at the first start.
 INSERT INTO meta (name, value) VALUES (?1, ?2)

@@ -17,6 +17,7 @@ import msgspec
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import InvalidInput, StoreMismatch
 from flowfabric.store.queries import migrations
+from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.statements import one_text, run
 
 APPLICATION_ID = 0x46464250
@@ -50,7 +51,7 @@ class Setup(NamedTuple):
     incarnation: str
 
 
-def connect(path: str, synchronous: str) -> sqlite3.Connection:
+def connect(path: str, synchronous: str) -> CountingConnection:
     """A connection that never waits inside SQLite and never opens a transaction by itself."""
     connection = sqlite3.connect(
         path,
@@ -59,6 +60,7 @@ def connect(path: str, synchronous: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
         uri=path.startswith("file:"),
+        factory=CountingConnection,
     )
     try:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -115,7 +117,7 @@ def claim_file(path: str) -> None:
     try:
         # In one look: another process may be writing the schema right now.
         connection.execute("BEGIN")
-        _version(connection)
+        schema_version(connection)
         connection.execute("COMMIT")
         mode: str = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     finally:
@@ -130,7 +132,7 @@ def claim_file(path: str) -> None:
 
 def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:
     """Bring the schema up to date, or refuse; runs inside one writing transaction."""
-    version = _version(connection)
+    version = schema_version(connection)
     steps = migrations("sqlite")
     if version > len(steps):
         raise StoreMismatch(
@@ -145,7 +147,8 @@ def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> S
     return _checked_setup(connection, wanted)
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
+    """How many migrations the file has seen; 0 for an empty one. Another program's is refused."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]

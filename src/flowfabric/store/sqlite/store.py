@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -45,12 +46,15 @@ from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import parse_cursor, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
 from flowfabric.store.sqlite import changes as sql
-from flowfabric.store.sqlite import reads
+from flowfabric.store.sqlite import reads, upkeep
+from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.rows import decode_events
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.writer import Writer
+from flowfabric.store.trips import Trips
+from flowfabric.store.upkeep import Size
 
 T = TypeVar("T")
 
@@ -69,6 +73,7 @@ class SqliteStore:
         counts: PartitionCounts | None = None,
     ) -> None:
         self.hints = Hints(on_subscribe=self._look_closer)
+        self.trips = Trips()
         self.path = path
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
@@ -96,7 +101,7 @@ class SqliteStore:
         try:
             patiently(lambda: claim_file(self.path))
             self._writer = Writer(
-                patiently(lambda: connect(self.path, self._synchronous)),
+                patiently(self._connect),
                 is_watched=lambda: self.hints.is_heard,
                 on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
                 is_synchronous=self._synchronous == "FULL",
@@ -104,6 +109,11 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
+
+    def _connect(self) -> CountingConnection:
+        connection = connect(self.path, self._synchronous)
+        connection.trips = self.trips
+        return connection
 
     def _look_closer(self) -> None:
         if self._writer is not None:
@@ -147,7 +157,7 @@ class SqliteStore:
 
     def _reader_connection(self) -> sqlite3.Connection:
         if self._reading is None:
-            self._reading = connect(self.path, self._synchronous)
+            self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")
         return self._reading
 
@@ -249,6 +259,19 @@ class SqliteStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
+
+    async def pending(self) -> list[str]:
+        return await asyncio.to_thread(upkeep.pending, self.path)
+
+    async def sizes(self) -> list[Size]:
+        return await asyncio.to_thread(upkeep.sizes, self.path)
+
+    async def drop(self) -> None:
+        await self.close()
+        await asyncio.to_thread(upkeep.drop, self.path)
+
+    async def backup(self, target: Path) -> None:
+        await asyncio.to_thread(upkeep.backup, self.path, target)
 
 
 def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:

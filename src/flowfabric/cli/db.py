@@ -1,0 +1,218 @@
+"""`ff db`: keeping a store. What each command does is the store's own; here it is asked and told.
+
+`--store` is the database of the default app unless it is said otherwise. Passwords are never
+printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+from flowfabric.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from flowfabric.store import Store
+    from flowfabric.store.upkeep import Size, Upkeep
+
+HELP = """Keep a store: bring it up to date, copy it, measure it, remove it.
+
+\b
+Examples:
+  ff db size                                         what flowfabric.db here holds
+  ff db migrate --store postgresql://me@db/app --plan
+  ff db backup copy.db
+"""
+
+R = TypeVar("R")
+
+_Store = Annotated[str, typer.Option(help=STORE_HELP)]
+
+db = typer.Typer(name="db", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+
+@db.command()
+def migrate(
+    *,
+    store: _Store = DEFAULT_URL,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what would be done; change nothing.")
+    ] = False,
+) -> None:
+    """Make a store ready for this version, or say what is missing.
+
+    Every process does this by itself when it starts; as a command it can be done before a
+    deployment, by an account that may create tables. Repeating it is harmless.
+
+    \b
+    Examples:
+      ff db migrate --store postgresql://owner@db/app
+      ff db migrate --store sqlite:///flows.db --plan
+    """
+
+    async def work(opened: Store, keeping: Upkeep) -> list[str]:
+        names = await keeping.pending()
+        if not plan:
+            await opened.migrate()
+        return names
+
+    names = _with_store(store, work)
+    if not names:
+        print("up to date")
+    for name in names:
+        print(f"{'would run' if plan else 'ran'} {name}")
+
+
+@db.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="Where the copy goes; must not exist.")],
+    *,
+    store: _Store = DEFAULT_URL,
+) -> None:
+    """Copy a SQLite store as of one moment, while others go on writing.
+
+    The copy is complete or not there, and nothing is overwritten. Servers have tools of their
+    own: pg_dump or a base backup for Postgres; the append-only file or a replica for Valkey.
+
+    \b
+    Examples:
+      ff db backup copy.db
+      ff db backup /backups/monday.db --store sqlite:///flows.db
+    """
+    from flowfabric.store.upkeep import Copyable
+
+    async def work(opened: Store, keeping: Upkeep) -> None:
+        del keeping
+        if not isinstance(opened, Copyable):
+            raise InvalidInput(
+                f"{public_url(store)} is not a file",
+                field="store",
+                hint="use the server's own tools, as pg_dump",
+            )
+        await opened.backup(target)
+
+    _with_store(store, work)
+    print(f"copied to {target}, {_amount(target.stat().st_size)}")
+
+
+@db.command()
+def size(
+    *,
+    store: _Store = DEFAULT_URL,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on one line.")
+    ] = False,
+) -> None:
+    """Print what the parts of a store hold and how much room they take.
+
+    \b
+    Examples:
+      ff db size --store sqlite:///flows.db
+      ff db size --store postgresql://me@db/app --json
+    """
+    sizes = _with_store(store, lambda _, keeping: keeping.sizes())
+    if json:
+        _print_json(sizes)
+    elif not sizes:
+        print("nothing there yet")
+    else:
+        _print_table(sizes, public_url(store))
+
+
+@db.command()
+def drop(
+    *,
+    store: _Store = DEFAULT_URL,
+    yes: Annotated[bool, typer.Option("--yes", help="Really remove it.")] = False,
+) -> None:
+    """Remove a store and all work in it. There is no way back.
+
+    Without --yes nothing is removed; it is said what would be. A file that a process has open is
+    left alone. The tables, keys and files of other programs are never touched.
+
+    \b
+    Examples:
+      ff db drop --store sqlite:///flows.db            says what it would remove
+      ff db drop --store sqlite:///flows.db --yes
+    """
+
+    async def work(opened: Store, keeping: Upkeep) -> list[Size]:
+        del opened
+        sizes = await keeping.sizes()
+        if sizes and not yes:
+            raise InvalidInput(
+                f"this would remove {_total(sizes)} of {public_url(store)} for good",
+                field="yes",
+                hint="say --yes if that is meant",
+            )
+        await keeping.drop()
+        return sizes
+
+    sizes = _with_store(store, work)
+    print(f"removed {_total(sizes)}" if sizes else "nothing there to remove")
+
+
+def _with_store(store: str, work: Callable[[Store, Upkeep], Awaitable[R]]) -> R:
+    """Open it, do one thing, let go of it."""
+    from flowfabric.store import open_store
+    from flowfabric.store.upkeep import Upkeep
+
+    async def run(url: str) -> R:
+        opened = open_store(url)
+        if not isinstance(opened, Upkeep):
+            raise Refused(f"{public_url(url)} cannot be kept from here")
+        try:
+            return await work(opened, opened)
+        finally:
+            await opened.close()
+
+    with named_store(store) as url:
+        return asyncio.run(run(url))
+
+
+def _print_json(sizes: list[Size]) -> None:
+    import msgspec
+
+    whole = {"parts": sizes, "bytes": sum(part.bytes for part in sizes)}
+    print(msgspec.json.encode(whole).decode())
+
+
+def _print_table(sizes: list[Size], title: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from flowfabric.cli.terminal import console_for
+
+    table = Table(title, "rows", "size", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for part in sizes:
+        table.add_row(part.name, f"{part.rows:,}", _amount(part.bytes))
+    table.add_section()
+    table.add_row("all", f"{_rows(sizes):,}", _amount(sum(part.bytes for part in sizes)))
+    console_for(sys.stdout).print(table)
+
+
+def _total(sizes: list[Size]) -> str:
+    return f"{_rows(sizes):,} rows, {_amount(sum(part.bytes for part in sizes))},"
+
+
+def _rows(sizes: list[Size]) -> int:
+    return sum(part.rows for part in sizes)
+
+
+def _amount(count: int) -> str:
+    if count < 1_000:
+        return f"{count} B"
+    amount, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1_000:
+            break
+        amount, unit = amount / 1_000, larger
+    return f"{amount:,.1f} {unit}"

@@ -1,0 +1,39 @@
+"""How often a store went to its database: counted by the store itself, where it does.
+
+Time is different on every machine and every day; what is asked of a database is not. Benches and
+tests compare these numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+
+class Count(NamedTuple):
+    """Waits for an answer, and the statements or commands that went with them."""
+
+    round_trips: int = 0
+    statements: int = 0
+
+    def since(self, before: Count) -> Count:
+        return Count(self.round_trips - before.round_trips, self.statements - before.statements)
+
+
+class Trips:
+    """The counter of one store. May be raised from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._round_trips = 0
+        self._statements = 0
+
+    def add(self, *, round_trips: int = 1, statements: int = 1) -> None:
+        with self._lock:
+            self._round_trips += round_trips
+            self._statements += statements
+
+    @property
+    def count(self) -> Count:
+        with self._lock:
+            return Count(self._round_trips, self._statements)

