@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from hypothesis import settings
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.store import Store, open_store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.calls import command
+from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 
@@ -39,15 +43,33 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+SERVERS = {
+    "valkey": "FLOWFABRIC_TEST_VALKEY",
+    "valkey-cluster": "FLOWFABRIC_TEST_VALKEY_CLUSTER",
+}
+KINDS = ["memory", "sqlite", *(kind for kind, name in SERVERS.items() if name in os.environ)]
+
+
+@pytest.fixture(params=KINDS)
 def store_kind(request: pytest.FixtureRequest) -> str:
     """Every store in turn; a test that takes `store` runs once on each."""
     return str(request.param)
 
 
 def store_url(kind: str, path: Path) -> str:
+    if kind in SERVERS:
+        # One prefix for each path, so that the same path is the same store.
+        prefix = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
+        return f"{os.environ[SERVERS[kind]]}?prefix={prefix}"
     # A test says what is written, not what survives a loss of power.
     return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
+
+
+async def discard(store: Store) -> None:
+    """Close it, and leave nothing of it on a server."""
+    if isinstance(store, ValkeyStore):
+        await store.drop()
+    await store.close()
 
 
 @pytest.fixture
@@ -55,7 +77,7 @@ async def store(store_kind: str, clock: VirtualClock, tmp_path: Path) -> AsyncIt
     store = open_store(store_url(store_kind, tmp_path / "store.db"), clock=clock)
     await store.migrate()
     yield store
-    await store.close()
+    await discard(store)
 
 
 @pytest.fixture
@@ -64,7 +86,7 @@ async def stranger(store_kind: str, clock: VirtualClock, tmp_path: Path) -> Asyn
     store = open_store(store_url(store_kind, tmp_path / "stranger.db"), clock=clock)
     await store.migrate()
     yield store
-    await store.close()
+    await discard(store)
 
 
 @pytest.fixture
@@ -79,7 +101,14 @@ def corrupter(store: Store) -> Corrupter:
                 with sqlite3.connect(store.path) as raw:
                     raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
                 raw.close()
+            case ValkeyStore():
+                await corrupt_valkey(store, id)
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
     return corrupt
+
+
+async def corrupt_valkey(store: ValkeyStore, id: ExecutionId) -> None:
+    key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+    await store.caller.one(command(key, "HSET", key, "state", "melted"))

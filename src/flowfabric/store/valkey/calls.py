@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowfabric.errors import FlowFabricError, StoreUnavailable
+from flowfabric.store.trips import Trips
 from flowfabric.store.valkey.address import Place
-from flowfabric.store.valkey.library import PROTOCOL, load_library
+from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.link import Cell, Link, Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.trouble import Remedy, remedy, unavailable
@@ -48,7 +49,7 @@ class Caller:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.trips = 0
+        self.trips = Trips()
 
     async def one(self, call: Call) -> Reply:
         return (await self.all([call]))[0]
@@ -103,11 +104,11 @@ class Caller:
     def _send(
         self, link: Link, calls: Sequence[Call], positions: Sequence[int]
     ) -> asyncio.Future[list[Reply]]:
-        self.trips += 1
         requests = [calls[position].request for position in positions]
         replicas = self.network.address.replicas
         if replicas and any(calls[position].writes for position in positions):
             requests.append(pack("WAIT", replicas, WAIT_MS))
+        self.trips.add(statements=len(requests))
         return link.ask(requests)
 
     def _unconfirmed(
@@ -139,8 +140,7 @@ class Caller:
             if remedies[position] is Remedy.NONE or not patience.is_left:
                 raise self._told(calls[position], error)
         if Remedy.LOAD in remedies.values():
-            for place in self.network.places():
-                await load_library(await self.network.link(place), place)
+            await self.network.load()
         if Remedy.ROUTE in remedies.values():
             await self._reroute(calls, refused, patience)
         await patience.pause()

@@ -325,3 +325,10 @@ def refused_of(reply: Any) -> list[tuple[int, Execution | None]]:
 def time_of(reply: Any) -> int:
     seconds, micros = reply
     return int(seconds) * 1000 + int(micros) // 1000
+
+
+def scanned(reply: Any) -> tuple[str, list[str]]:
+    """Where a scan goes on, and the keys it found. Keys that are no text are not ours."""
+    cursor, keys = reply
+    found = [key.decode(errors="surrogateescape") for key in keys]
+    return cursor.decode(), [key for key in found if key.isprintable() or key.isascii()]

@@ -50,11 +50,16 @@ class Network:
             raise StoreUnavailable("the cluster has not been asked yet")
         return self._slots.place(scope)
 
-    async def open(self) -> None:
+    async def reach(self) -> None:
         """Reach the servers and refuse those that do not fit."""
         self._is_open = True
         if self.address.is_cluster:
             await self.refresh()
+        for place in self.places():
+            await self.link(place)
+
+    async def load(self) -> None:
+        """Make every server have our functions."""
         for place in self.places():
             await load_library(await self.link(place), place)
 

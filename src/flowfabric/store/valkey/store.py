@@ -35,6 +35,7 @@ from flowfabric.core.transition import (
 from flowfabric.errors import ClockSkew, StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.upkeep import Size
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function
@@ -45,6 +46,7 @@ from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.reading import Reading
+from flowfabric.store.valkey.upkeep import Keeping
 from flowfabric.store.valkey.waking import Waking
 from flowfabric.store.valkey.writing import (
     Keys,
@@ -71,6 +73,8 @@ class ValkeyStore:
         self._lanes: set[str] = set()
         self.network = Network(address, on_new_life=self._begin_anew)
         self.caller = Caller(self.network)
+        self.trips = self.caller.trips
+        self._keeping = Keeping(self.network, self.keys)
         self._hinting = Hinting(self.caller, self.keys)
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
@@ -82,7 +86,8 @@ class ValkeyStore:
     async def migrate(self) -> PartitionCounts:
         if self._counts is None:
             try:
-                await self.network.open()
+                await self.network.reach()
+                await self.network.load()
                 self._counts = await self._set_up()
             except BaseException:
                 await self.close()
@@ -245,6 +250,19 @@ class ValkeyStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._reading.lanes(after, limit)
+
+    # -- upkeep -----------------------------------------------------------------------------
+
+    async def pending(self) -> list[str]:
+        return await self._keeping.pending()
+
+    async def sizes(self) -> list[Size]:
+        return await self._keeping.sizes()
+
+    async def drop(self) -> None:
+        await self._keeping.drop()
+        self._counts = None
+        self._lanes = set()
 
 
 def _checked(found: dict[str, str], wanted: PartitionCounts | None, prefix: str) -> PartitionCounts:
