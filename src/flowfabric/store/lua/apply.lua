@@ -1,33 +1,31 @@
 -- Guarded patches of executions of one partition: each by itself, or all or none.
-
-local GUARDED = {
-  'rev', 'state', 'epoch', 'lease_token', 'reason', 'lease_until_ms', 'namespace', 'lane',
-  'priority', 'created_ms', 'due_ms', 'attempt',
-}
+--
+-- What many have in common, the guard's kind, the patch, the line, most of the attempt, is sent
+-- once, as a shape.
 
 local function read_head(base, uuid)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, unpack(GUARDED))
-  if not cells[2] then
+  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'state', 'rev', 'epoch', 'lease_token',
+    'reason', 'lease_until_ms', 'due_ms', 'attempt')
+  if not cells[1] then
     return nil
   end
   return {
-    rev = cells[1] or '1', state = cells[2], epoch = cells[3] or '0', token = cells[4] or '',
-    reason = cells[5], until_ms = tonumber(cells[6]), namespace = cells[7] or '',
-    lane = cells[8] or '', priority = cells[9] or '0', created_ms = cells[10],
-    due = cells[11], attempt = cells[12],
+    state = cells[1], rev = cells[2] or '1', epoch = cells[3] or '0', token = cells[4] or '',
+    reason = cells[5], until_ms = tonumber(cells[6]), due_ms = cells[7] or '', attempt = cells[8],
   }
 end
 
 local function holds(scope, item, head)
-  if item.guard == 'seen' then
-    return head.rev == item.first
+  local shape = item.shape
+  if shape.guard == 'seen' then
+    return head.rev == item.seen
   end
-  return head.state == 'active' and head.epoch == item.first and head.token == item.token
-    and (head.reason ~= 'granted') == (item.started == '1')
+  return head.state == 'active' and head.epoch == item.seen and head.token == shape.token
+    and (head.reason ~= 'granted') == (shape.started == '1')
     and head.until_ms ~= nil and head.until_ms > scope.at_ms
 end
 
--- A patch: how many cells are set, those, how many columns go back to their default, those.
+-- How many cells are set, those, how many columns go back to what is usual, those.
 local function read_patch(args, position)
   local patch = {first = position + 1, count = tonumber(args[position]), values = {}}
   for cell = patch.first, position + patch.count, 2 do
@@ -36,119 +34,125 @@ local function read_patch(args, position)
   local gone = patch.first + patch.count
   patch.gone, patch.gone_count = gone + 1, tonumber(args[gone])
   for cell = patch.gone, gone + patch.gone_count do
-    patch.values[args[cell]] = false
+    patch.values[args[cell]] = ''
   end
   return patch, gone + 1 + patch.gone_count
 end
 
-local function read_attempt(args, position)
-  local attempt = {
-    number = args[position], kind = args[position + 1], started_ms = args[position + 2],
-    worker = args[position + 3], epoch = args[position + 4],
+local function read_shape(args, position)
+  local shape = {
+    guard = args[position], token = args[position + 1], started = args[position + 2],
+    line = args[position + 3], detail = args[position + 4],
+    -- Nothing, an attempt, or an attempt with a result.
+    attempt = args[position + 5] ~= '' and args[position + 5] or nil,
+    has_result = args[position + 6] == '1',
   }
-  attempt.cells, position = read_patch(args, position + 5)
-  return attempt, position
-end
-
-local function read_item(args, position)
-  local item = {
-    uuid = args[position], guard = args[position + 1], first = args[position + 2],
-    token = args[position + 3], started = args[position + 4], patch = tonumber(args[position + 5]),
-    line = args[position + 6], detail = args[position + 7],
-    tag_count = tonumber(args[position + 8]), tags = position + 10,
-  }
-  local has_attempt = args[position + 9] == '1'
-  position = item.tags + item.tag_count
-  if has_attempt then
-    item.attempt, position = read_attempt(args, position)
-  end
-  return item, position
-end
-
--- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
-local function write_attempt(scope, args, uuid, attempt)
-  local key = scope.base .. ':attempt:' .. uuid .. ':' .. attempt.number
-  local cells = attempt.cells
-  if redis.call('HSETNX', key, 'kind', attempt.kind) == 1 then
-    redis.call('HSET', key, 'worker', attempt.worker, 'epoch', attempt.epoch)
-    if attempt.started_ms ~= '' then
-      redis.call('HSET', key, 'started_ms', attempt.started_ms)
+  shape.patch, position = read_patch(args, position + 7)
+  if shape.attempt then
+    shape.began, position = read_patch(args, position)
+    shape.worked, position = read_patch(args, position)
+    shape.ended, position = read_patch(args, position)
+    shape.whole = {}
+    for _, part in ipairs({shape.began, shape.worked, shape.ended}) do
+      for cell = part.first, part.first + part.count - 1 do
+        shape.whole[#shape.whole + 1] = args[cell]
+      end
     end
-  else
-    if attempt.worker ~= '' then
-      redis.call('HSET', key, 'worker', attempt.worker, 'epoch', attempt.epoch)
-    end
-    if cells.gone_count > 0 then
-      redis.call('HDEL', key, slice(args, cells.gone, cells.gone_count))
+    if shape.has_result then
+      shape.whole[#shape.whole + 1] = 'result'
     end
   end
-  redis.call('HSET', key, slice(args, cells.first, cells.count))
+  return shape, position
 end
 
-local function changed(head, patch)
-  local values = patch.values
-  local function after(name, before)
-    if values[name] == nil then
-      return before
-    end
-    return values[name]
-  end
-  return {
-    state = after('state', head.state), namespace = head.namespace, lane = head.lane,
-    priority = after('priority', head.priority) or '0', created_ms = head.created_ms,
-    due = after('due_ms', head.due), attempt = after('attempt', head.attempt),
-    epoch = after('epoch', head.epoch),
-  }
-end
-
-local function write(scope, args, item)
-  local key, patch, head = scope.base .. ':x:' .. item.uuid, item.patch, item.head
-  local rev = whole((tonumber(head.rev) or 0) + 1)
-  redis.call('HSET', key, 'rev', rev, slice(args, patch.first, patch.count))
-  if patch.gone_count > 0 then
-    redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
-  end
-  index(scope, item.uuid, head, item.after)
-  if item.attempt then
-    write_attempt(scope, args, item.uuid, item.attempt)
-  end
-  if item.tag_count > 0 then
-    redis.call('HSET', scope.base .. ':tags:' .. item.uuid, slice(args, item.tags, item.tag_count))
-  end
-  if item.line ~= '' then
-    log(scope, item.uuid, item.line, item.after, item.detail)
-  end
-end
-
-local function read_all(args)
-  local patches, position = {}, 7
+local function read_items(args)
+  local shapes, items, position = {}, {}, 7
   for number = 1, tonumber(args[6]) do
-    patches[number], position = read_patch(args, position)
+    shapes[number], position = read_shape(args, position)
   end
-  local items = {}
   while position <= #args do
-    local item
-    item, position = read_item(args, position)
-    item.patch = patches[item.patch]
+    local item = {
+      uuid = args[position], seen = args[position + 1],
+      shape = shapes[tonumber(args[position + 2])],
+      extra = position + 4, extra_count = tonumber(args[position + 3]),
+    }
+    position = item.extra + item.extra_count
+    if item.shape.has_result then
+      item.result = args[item.extra]
+      item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
+    end
     items[#items + 1] = item
   end
   return items
 end
 
--- Arguments: 5 says all or none, 6 how many different patches follow, then the items.
+-- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
+local function write_attempt(scope, args, item)
+  local shape = item.shape
+  local key = scope.base .. ':attempt:' .. item.uuid .. ':' .. shape.attempt
+  local cells, size = shape.whole, #shape.whole
+  if shape.has_result then
+    cells[size + 1] = item.result
+  end
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('HSET', key, unpack(cells))
+  else
+    local worked, ended = shape.worked, shape.ended
+    redis.call('HDEL', key, 'result', slice(args, ended.gone, ended.gone_count))
+    local first = worked.values.worker ~= '' and shape.began.count or shape.began.count + worked.count
+    redis.call('HSET', key, unpack(cells, first + 1))
+  end
+  cells[size + 1] = nil
+end
+
+-- The columns that indexes and lines are made of, after the patch.
+local function changed(scope, item)
+  local head, values = item.head, item.shape.patch.values
+  local after = {
+    state = values.state or head.state, due_ms = values.due_ms or head.due_ms,
+    attempt = values.attempt or head.attempt, epoch = values.epoch or head.epoch,
+  }
+  if READY[head.state] or READY[after.state] then
+    local cells = redis.call('HMGET', scope.base .. ':x:' .. item.uuid,
+      'namespace', 'lane', 'priority', 'created_ms')
+    after.namespace, after.lane, after.created_ms = cells[1] or '', cells[2] or '', cells[4]
+    after.priority = values.priority or cells[3]
+    watch(scope, after.namespace, after.lane)
+  end
+  return after
+end
+
+local function write(scope, args, item)
+  local key, patch = scope.base .. ':x:' .. item.uuid, item.shape.patch
+  local rev = whole((tonumber(item.head.rev) or 0) + 1)
+  redis.call('HSET', key, 'rev', rev, slice(args, patch.first, patch.count))
+  if patch.gone_count > 0 then
+    redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
+  end
+  index(scope, item.uuid, item.head, item.after)
+  if item.shape.attempt then
+    write_attempt(scope, args, item)
+  end
+  if item.extra_count > 0 then
+    redis.call('HSET', scope.base .. ':tags:' .. item.uuid, slice(args, item.extra, item.extra_count))
+  end
+  if item.shape.line ~= '' then
+    log(scope, item.uuid, item.shape.line, item.after, item.shape.detail)
+  end
+end
+
+-- Arguments: 5 says all or none, 6 how many shapes follow, then items: id, epoch or revision seen,
+-- shape, and how many more cells: the result, tags.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
   local good, refused = {}, {}
-  for number, item in ipairs(read_all(args)) do
+  for number, item in ipairs(read_items(args)) do
     item.head = read_head(scope.base, item.uuid)
     if item.head and holds(scope, item, item.head) then
-      item.after = changed(item.head, item.patch)
-      if READY[item.head.state] or READY[item.after.state] then
-        watch(scope, item.head.namespace, item.head.lane)
-      end
+      item.after = changed(scope, item)
       good[#good + 1] = item
     else
       local row = item.head and redis.call('HGETALL', scope.base .. ':x:' .. item.uuid) or {}

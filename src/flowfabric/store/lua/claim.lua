@@ -8,17 +8,13 @@ local CHUNK = 64
 local PARTITIONS_AT_ONCE = 16
 local PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 
-local NEEDED = {
-  'state', 'namespace', 'lane', 'epoch', 'rev', 'next_attempt', 'next_kind', 'attempt_left_ms',
-  'deadline_ms', 'started_ms', 'due_ms', 'attempt',
-}
-
 -- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
 -- 11 how many lanes follow.
 local function read_ask(args)
   local ask = {
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
     until_ms = args[9], is_start = args[10] == '1', now = args[1], lanes = {},
+    detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
   for number = 1, tonumber(args[11]) do
     ask.lanes[number] = args[11 + number]
@@ -72,11 +68,14 @@ local function best_of(queues)
   return best
 end
 
--- What a row must be for its place in the queue to be true.
+-- A head as it is and by its columns, if its place in the queue is true.
 local function read_ready(base, uuid, ask, lane)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, unpack(NEEDED))
-  if READY[cells[1]] and cells[2] == ask.namespace and cells[3] == lane then
-    return cells
+  local flat, cells = redis.call('HGETALL', base .. ':x:' .. uuid), {}
+  for position = 1, #flat, 2 do
+    cells[flat[position]] = flat[position + 1]
+  end
+  if READY[cells.state] and cells.namespace == ask.namespace and cells.lane == lane then
+    return cells, flat
   end
   return nil
 end
@@ -104,11 +103,13 @@ local function choose(scopes, ask, taken, stale)
       return
     end
     local uuid = queue.found[queue.at]
-    local cells = read_ready(queue.scope.base, uuid, ask, queue.lane)
+    local cells, flat = read_ready(queue.scope.base, uuid, ask, queue.lane)
     if cells then
       local payload = redis.call('GET', queue.scope.base .. ':payload:' .. uuid) or ''
       taken.bytes = taken.bytes + #payload
-      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, cells = cells, payload = payload}
+      taken[#taken + 1] = {
+        scope = queue.scope, uuid = uuid, cells = cells, flat = flat, payload = payload,
+      }
     else
       stale[#stale + 1] = {queue.key, uuid}
     end
@@ -126,46 +127,58 @@ local function earliest(...)
   return best
 end
 
--- The attempt begins: which one, and how long it may take, was said by the last decision.
-local function begin(key, ask, cells)
-  local left = tonumber(cells[8])
-  local limit = left and whole(tonumber(ask.now) + left) or ''
-  local attempt = cells[6] or '0'
-  redis.call('HSET', key, 'reason', 'none', 'attempt_state', 'running_attempt',
-    'attempt', attempt, 'attempt_kind', cells[7] or 'initial', 'attempt_started_ms', ask.now,
-    'started_ms', cells[10] or ask.now, 'attempt_until_ms', limit)
-  if left then
-    redis.call('HDEL', key, 'renewed_ms', 'lost')
-  else
-    redis.call('HDEL', key, 'renewed_ms', 'lost', 'attempt_until_ms')
+-- The columns that every lease sets, and those of an attempt that begins: which one, and how long
+-- it may take, was said by the last decision. A grant begins none, so nothing else changes.
+-- Answers what is set and what goes back to what is usual, and the row as indexes see it.
+local function leased(ask, cells)
+  local after = {
+    state = 'active', namespace = cells.namespace, lane = cells.lane, attempt = cells.attempt,
+    epoch = whole((tonumber(cells.epoch) or 0) + 1),
+    due_ms = earliest(ask.until_ms, cells.deadline_ms or ''),
+  }
+  local set = {
+    'state', 'active', 'rev', whole((tonumber(cells.rev) or 1) + 1), 'epoch', after.epoch,
+    'lease_token', ask.token, 'lease_until_ms', ask.until_ms, 'worker', ask.worker,
+    'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
+  }
+  local gone = {}
+  local function put(name, value, usual)
+    if value ~= usual then
+      set[#set + 1] = name
+      set[#set + 1] = value
+    elseif cells[name] then
+      gone[#gone + 1] = name
+    end
   end
-  return attempt, earliest(ask.until_ms, cells[9] or '', limit)
-end
-
--- Nothing about the attempt changes: it does not begin.
-local function grant(key, ask, cells)
-  redis.call('HSET', key, 'reason', 'granted')
-  redis.call('HDEL', key, 'renewed_ms')
-  return cells[12], earliest(ask.until_ms, cells[9] or '')
+  put('renewed_ms', '', '')
+  if ask.is_start then
+    local left = tonumber(cells.attempt_left_ms)
+    local limit = left and whole(tonumber(ask.now) + left) or ''
+    after.attempt, after.due_ms = cells.next_attempt or '0', earliest(after.due_ms, limit)
+    put('attempt_state', 'running_attempt')
+    put('attempt', after.attempt)
+    put('attempt_kind', cells.next_kind or 'initial', 'initial')
+    put('attempt_started_ms', ask.now)
+    put('attempt_until_ms', limit, '')
+    put('started_ms', cells.started_ms or ask.now)
+    put('lost', 'none', 'none')
+  end
+  put('due_ms', after.due_ms)
+  return set, gone, after
 end
 
 local function take(row, ask)
   local scope, cells = row.scope, row.cells
   local key = scope.base .. ':x:' .. row.uuid
-  local epoch = whole((tonumber(cells[4]) or 0) + 1)
-  local attempt, due = (ask.is_start and begin or grant)(key, ask, cells)
-  redis.call('HSET', key, 'state', 'active', 'rev', whole((tonumber(cells[5]) or 0) + 1),
-    'epoch', epoch, 'lease_token', ask.token, 'lease_until_ms', ask.until_ms,
-    'worker', ask.worker, 'due_ms', due, 'updated_ms', ask.now)
-  local before = {state = cells[1], due = cells[11]}
-  local after = {
-    state = 'active', namespace = cells[2], lane = cells[3], due = due, attempt = attempt,
-    epoch = epoch,
-  }
-  index(scope, row.uuid, before, after)
-  local detail = '{"worker":' .. cjson.encode(ask.worker) .. ',"kind":"' .. (cells[7] or 'initial') .. '"}'
+  local set, gone, after = leased(ask, cells)
+  redis.call('HSET', key, unpack(set))
+  if #gone > 0 then
+    redis.call('HDEL', key, unpack(gone))
+  end
+  index(scope, row.uuid, {state = cells.state, due_ms = cells.due_ms or ''}, after)
+  local detail = ask.detail .. (cells.next_kind or 'initial') .. '"}'
   log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
-  return {redis.call('HGETALL', key), row.payload}
+  return {string.match(scope.base, '{fp:(%d+)}'), row.uuid, row.flat, row.payload}
 end
 
 local function take_all(scopes, ask, taken, stale, hints)
@@ -204,11 +217,11 @@ register('claim_one', function(keys, args)
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
   for _, lane in ipairs(ask.lanes) do
-    local cells = read_ready(scope.base, uuid, ask, lane)
+    local cells, flat = read_ready(scope.base, uuid, ask, lane)
     if cells then
       watch(scope, ask.namespace, lane)
       local payload = redis.call('GET', scope.base .. ':payload:' .. uuid) or ''
-      local row = {scope = scope, uuid = uuid, cells = cells, payload = payload}
+      local row = {scope = scope, uuid = uuid, cells = cells, flat = flat, payload = payload}
       return take_all({scope}, ask, {row}, {}, args[4])
     end
   end

@@ -1,18 +1,50 @@
 -- New executions with their bodies, tags and keys, all of one partition.
+--
+-- What many have in common is sent once, as a template of columns.
+
+local function read_template(args, position)
+  local template = {first = position + 1, count = tonumber(args[position]), due_ms = ''}
+  for cell = template.first, position + template.count, 2 do
+    template[args[cell]] = args[cell + 1]
+  end
+  return template, template.first + template.count
+end
+
+local function read_item(scope, args, position, templates)
+  local item = {
+    uuid = args[position], payload = args[position + 1],
+    head = templates[tonumber(args[position + 2])],
+    extra = position + 4, extra_count = tonumber(args[position + 3]),
+  }
+  if item.extra_count > 0 and args[item.extra] ~= '' then
+    local namespace = item.head.namespace
+    item.digest, item.until_ms = args[item.extra + 1], args[item.extra + 2]
+    item.key = scope.base .. ':key:' .. queue_name(namespace, args[item.extra])
+    item.owner = {string.match(scope.base, '{.*}') .. ':' .. item.uuid, item.digest}
+  end
+  return item, item.extra + item.extra_count
+end
+
+local function read_items(scope, args)
+  local templates, items, position = {}, {}, 6
+  for number = 1, tonumber(args[5]) do
+    templates[number], position = read_template(args, position)
+  end
+  while position <= #args do
+    items[#items + 1], position = read_item(scope, args, position, templates)
+  end
+  return items
+end
 
 -- What is known of an item before anything is written: nothing, its id, or the owner of its key.
 local function known(scope, item, seen)
-  if item.key ~= '' then
-    local owner = seen[item.record]
-    if owner == nil then
-      local cells = redis.call('HMGET', item.record, 'id', 'digest', 'until_ms')
-      local is_alive = cells[1] and tonumber(cells[3]) > tonumber(scope.now)
-      owner = is_alive and {cells[1], cells[2]} or false
-      seen[item.record] = owner
-    end
-    if owner then
-      return owner
-    end
+  if item.key and seen[item.key] == nil then
+    local cells = redis.call('HMGET', item.key, 'id', 'digest', 'until_ms')
+    local is_alive = cells[1] and tonumber(cells[3]) > tonumber(scope.now)
+    seen[item.key] = is_alive and {cells[1], cells[2]} or false
+  end
+  if item.key and seen[item.key] then
+    return seen[item.key]
   end
   if seen[item.uuid] == nil then
     seen[item.uuid] = redis.call('EXISTS', scope.base .. ':x:' .. item.uuid) == 1
@@ -20,62 +52,42 @@ local function known(scope, item, seen)
   return seen[item.uuid] and 0 or nil
 end
 
-local function read_items(scope, args)
-  local items, position = {}, 5
-  while position <= #args do
-    local item = {
-      uuid = args[position], payload = args[position + 1],
-      namespace = args[position + 2], lane = args[position + 3], state = args[position + 4],
-      priority = args[position + 5], created_ms = args[position + 6],
-      due = args[position + 7] ~= '' and args[position + 7] or false,
-      key = args[position + 8], digest = args[position + 9], until_ms = args[position + 10],
-      fields = position + 13, field_count = tonumber(args[position + 11]),
-      tag_count = tonumber(args[position + 12]),
-    }
-    item.record = scope.base .. ':key:' .. #item.namespace .. ':' .. item.namespace .. ':' .. item.key
-    item.tags = item.fields + item.field_count
-    position = item.tags + item.tag_count
-    items[#items + 1] = item
-  end
-  return items
-end
-
 local function write_new(scope, args, item)
-  local base, uuid = scope.base, item.uuid
-  redis.call('HSET', base .. ':x:' .. uuid, slice(args, item.fields, item.field_count))
+  local base, uuid, head = scope.base, item.uuid, item.head
+  redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
   redis.call('SET', base .. ':payload:' .. uuid, item.payload)
-  if item.tag_count > 0 then
-    redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.tags, item.tag_count))
+  if item.extra_count > 3 then
+    redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
   end
-  if item.key ~= '' then
-    local id = string.match(base, '{.*}') .. ':' .. uuid
-    redis.call('HSET', item.record, 'id', id, 'digest', item.digest, 'until_ms', item.until_ms)
+  if item.key then
+    redis.call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
     if args[2] == '' then
-      redis.call('PEXPIREAT', item.record, item.until_ms)
+      redis.call('PEXPIREAT', item.key, item.until_ms)
     end
   end
-  index(scope, uuid, {due = false}, item)
-  log(scope, uuid, 'submitted', item, '{}')
+  index(scope, uuid, {due_ms = ''}, head)
+  log(scope, uuid, 'submitted', head, '{}')
 end
 
--- Arguments 5 and on: thirteen cells for each item, then its columns and its tags.
+-- Arguments: 5 is how many templates follow, then items: id, payload, template, and how many more
+-- cells: key, digest, end of the key, tags.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, seen, answers, fresh = read_items(scope, args), {}, {}, {}
-  for number, item in ipairs(items) do
+  local seen, answers, fresh = {}, {}, {}
+  for number, item in ipairs(read_items(scope, args)) do
     local answer = known(scope, item, seen)
     answers[number] = answer or 1
     if answer == nil then
       fresh[#fresh + 1] = item
       seen[item.uuid] = true
-      if item.key ~= '' and tonumber(item.until_ms) > tonumber(scope.now) then
-        seen[item.record] = {string.match(scope.base, '{.*}') .. ':' .. item.uuid, item.digest}
+      if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
+        seen[item.key] = item.owner
       end
-      if READY[item.state] then
-        watch(scope, item.namespace, item.lane)
+      if READY[item.head.state] then
+        watch(scope, item.head.namespace, item.head.lane)
       end
     end
   end

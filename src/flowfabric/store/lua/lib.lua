@@ -6,6 +6,10 @@
 -- compared, patches are written, and indexes follow from the head.
 
 local READY = {waiting = true, orphaned = true, revoked = true}
+-- The index of ids is by how an execution ended; all that have not ended are together, so that only
+-- the first and the last write of an execution touch it.
+local CLASSES = {completed = 1, failed = 2, cancelled = 3, expired = 4, skipped = 5}
+local OPEN = 0
 local LOG_LINES_MAX = 1000
 local PRIORITY_MAX = 9000
 -- A score is exact below 2^53: 9000 priorities times thirty years of milliseconds since 2017.
@@ -54,7 +58,9 @@ local function open(base, args)
     now = args[1],
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
+    -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
     version = math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000),
+    lines = {},
     queues = {},
     due = as_score(first_score(base .. ':due')),
   }
@@ -100,6 +106,9 @@ local function close(scope, hints)
     changed[#changed + 1] = {'{due}', partition, version, due}
   end
   redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+  if #scope.lines > 0 then
+    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(scope.lines))
+  end
   if hints == '' then
     return changed
   end
@@ -112,35 +121,36 @@ end
 -- Move a record between the indexes; each is a function of the head, before and after.
 local function index(scope, uuid, before, after)
   local base = scope.base
-  if before.state ~= after.state then
-    if before.state then
-      redis.call('ZREM', base .. ':state:' .. before.state, uuid)
-    end
-    redis.call('ZADD', base .. ':state:' .. after.state, 0, uuid)
+  local class = CLASSES[after.state] or OPEN
+  if not before.state or class ~= (CLASSES[before.state] or OPEN) then
+    redis.call('ZADD', base .. ':ids', class, uuid)
   end
-  local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
   if READY[after.state] then
+    local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
     redis.call('ZADD', queue, place(after.priority, after.created_ms), uuid)
   elseif READY[before.state] then
-    redis.call('ZREM', queue, uuid)
+    redis.call('ZREM', base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
   end
-  if before.due ~= after.due then
-    if after.due then
-      redis.call('ZADD', base .. ':due', after.due, uuid)
+  if before.due_ms ~= after.due_ms then
+    if after.due_ms ~= '' then
+      redis.call('ZADD', base .. ':due', after.due_ms, uuid)
     else
       redis.call('ZREM', base .. ':due', uuid)
     end
   end
 end
 
--- One line, in the history of its execution and in the feed of its partition.
+-- One line, in the history of its execution and, with all others of this write, in the feed of
+-- its partition. A line is known by the write that it came with and its place among its lines.
 local function log(scope, uuid, kind, row, detail)
-  local cells = {scope.now, kind, row.state, row.attempt or '-1', row.epoch or '0', detail}
+  local lines = scope.lines
+  local cells = {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}
   local line = table.concat(cells, '\t')
-  local feed = scope.base .. ':feed'
-  local id = redis.call('XADD', feed, whole(scope.at_ms) .. '-*', 'line', uuid .. '\t' .. line)
+  lines[#lines + 1] = 'line'
+  lines[#lines + 1] = line
   local history = scope.base .. ':log:' .. uuid
-  if redis.call('RPUSH', history, id .. '\t' .. line) > LOG_LINES_MAX then
+  local spot = whole(scope.version) .. '-' .. #lines / 2
+  if redis.call('RPUSH', history, spot .. '\t' .. line) > LOG_LINES_MAX then
     redis.call('LTRIM', history, -LOG_LINES_MAX, -1)
   end
 end

@@ -86,23 +86,49 @@ register('held', function(keys, args)
     return scope.refusal
   end
   local leases = {}
-  for _, uuid in ipairs(redis.call('ZRANGE', scope.base .. ':state:active', 0, -1)) do
+  local open_ones = redis.call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN)
+  for _, uuid in ipairs(open_ones) do
     local key = scope.base .. ':x:' .. uuid
     local cells = redis.call('HMGET', key, 'lease_token', 'state')
     if cells[1] == args[4] and cells[2] == 'active' then
-      leases[#leases + 1] = {flat(key), redis.call('GET', scope.base .. ':payload:' .. uuid) or ''}
+      local payload = redis.call('GET', scope.base .. ':payload:' .. uuid) or ''
+      leases[#leases + 1] = {string.match(scope.base, '{fp:(%d+)}'), uuid, flat(key), payload}
     end
   end
   return {'ok', scope.at_ms, leases, {}}
 end, READ_ONLY)
 
-local function fits(base, uuid, args, first_tag)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'namespace', 'lane', 'kind')
+-- Ids of one class, by id, after one of them. Equal scores are in the order of their members, but
+-- only a search finds where a member would be that may have gone.
+local function ids_after(key, class, after)
+  local first = redis.call('ZCOUNT', key, '-inf', '(' .. class)
+  local past = first + redis.call('ZCOUNT', key, class, class)
+  local low, high = first, past
+  while after ~= '' and low < high do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', key, middle, middle)[1] <= after then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  if low >= past then
+    return {}
+  end
+  return redis.call('ZRANGE', key, low, math.min(low + SCAN_MAX, past) - 1)
+end
+
+-- Arguments 6 to 8: namespace, lane and kind, each nothing if any will do.
+local function fits(base, uuid, args, states, first_tag)
+  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'namespace', 'lane', 'kind', 'state')
   for position = 1, 3 do
     local wanted = args[5 + position]
     if wanted ~= '' and wanted ~= cells[position] then
       return false
     end
+  end
+  if next(states) and not states[cells[4]] then
+    return false
   end
   for position = first_tag, #args, 2 do
     local value = redis.call('HGET', base .. ':tags:' .. uuid, args[position])
@@ -113,35 +139,44 @@ local function fits(base, uuid, args, first_tag)
   return true
 end
 
--- Heads that fit, by id, after argument 4, at most argument 5 of them; 6 to 8 are namespace, lane
--- and kind, 9 how many states follow, then tags. Looks at some ids at a time and says how far it
--- came; an empty answer to that means that there are no more.
-register('find', function(keys, args)
-  local base = open(keys[1], args).base
-  local limit, states = tonumber(args[5]), tonumber(args[9])
-  local after = args[4] == '' and '-' or '(' .. args[4]
+-- Ids of these classes, by id, after one of them, and whether these are all.
+local function some_ids(base, classes, after)
   local ids, is_whole = {}, true
-  for position = 10, 9 + states do
-    local key = base .. ':state:' .. args[position]
-    local some = redis.call('ZRANGEBYLEX', key, after, '+', 'LIMIT', 0, SCAN_MAX)
+  for class in pairs(classes) do
+    local some = ids_after(base .. ':ids', class, after)
     is_whole = is_whole and #some < SCAN_MAX
     for _, uuid in ipairs(some) do
       ids[#ids + 1] = uuid
     end
   end
   table.sort(ids)
+  return ids, is_whole and #ids <= SCAN_MAX
+end
+
+-- Heads that fit, by id, after argument 4, at most argument 5 of them; 9 is how many states follow,
+-- of which it must be in one, then tags. Looks at some ids at a time and says how far it
+-- came; an empty answer to that means that there are no more.
+register('find', function(keys, args)
+  local base = open(keys[1], args).base
+  local limit, first_tag = tonumber(args[5]), 10 + tonumber(args[9])
+  local states, classes = {}, {}
+  for position = 10, first_tag - 1 do
+    states[args[position]] = true
+    classes[CLASSES[args[position]] or OPEN] = true
+  end
+  if next(states) == nil then
+    classes = {[OPEN] = true, true, true, true, true, true}
+  end
+  local ids, is_whole = some_ids(base, classes, args[4])
   local rows, last = {}, ''
   for position = 1, math.min(#ids, SCAN_MAX) do
     if #rows == limit then
       return {last, rows}
     end
     last = ids[position]
-    if fits(base, last, args, 10 + states) then
-      rows[#rows + 1] = flat(base .. ':x:' .. last)
+    if fits(base, last, args, states, first_tag) then
+      rows[#rows + 1] = {last, flat(base .. ':x:' .. last)}
     end
   end
-  if is_whole and #ids <= SCAN_MAX then
-    last = ''
-  end
-  return {last, rows}
+  return {is_whole and '' or last, rows}
 end, READ_ONLY)

@@ -64,15 +64,3 @@ register('hinted', function(keys, args)
   local last = tonumber(args[4]) - 1
   return {'ok', scope.at_ms, redis.call('ZRANGE', keys[1], 0, last, 'WITHSCORES')}
 end, READ_ONLY)
-
--- Forget the oldest lines of a feed, before argument 4, and remember the last that was forgotten.
-register('trim', function(keys, args)
-  local scope = open(keys[1], args)
-  local feed = scope.base .. ':feed'
-  local last = redis.call('XREVRANGE', feed, '(' .. args[4], '-', 'COUNT', 1)[1]
-  if last then
-    redis.call('XTRIM', feed, 'MINID', args[4])
-    redis.call('HSET', scope.base, 'trimmed', last[1])
-  end
-  return last and last[1] or ''
-end)

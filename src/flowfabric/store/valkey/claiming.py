@@ -68,13 +68,13 @@ class Claiming:
             return []
         scope = self._keys.partition(partition_of(ask.only))
         cells = (*self._cells(ask, moment, 1), uuid_of(ask.only))
-        return await self._take([function("claim_one", scope, *cells)], moment)
+        return await self._take([function("claim_one", scope, *cells)], ask)
 
     async def _best(self, ask: Claim, moment: Moment) -> list[Lease]:
         if self._keys.inline:
             scope = self._keys.shared("hints")
             call = function("claim_hinted", scope, *self._cells(ask, moment, ask.limit))
-            return await self._take([call], moment)
+            return await self._take([call], ask)
         taken: list[Lease] = []
         while len(taken) < ask.limit:
             shares = await self._shares(ask, moment, ask.limit - len(taken))
@@ -84,16 +84,16 @@ class Claiming:
                 )
                 for number, share in shares.items()
             ]
-            more = await self._take(calls, moment)
+            more = await self._take(calls, ask)
             if not more:
                 break
             taken += more
         return _sorted(taken)
 
-    async def _take(self, calls: Sequence[Call], moment: Moment) -> list[Lease]:
+    async def _take(self, calls: Sequence[Call], ask: Claim) -> list[Lease]:
         replies = await self._caller.all(calls)
-        answers = [answer_of(reply, moment.now_ms) for reply in replies]
-        leases = [lease for answer in answers for lease in leases_of(answer.value)]
+        answers = [answer_of(reply, ask.now_ms) for reply in replies]
+        leases = [lease for answer in answers for lease in leases_of(answer.value, ask)]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         return _sorted(leases)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, execution_id
 from flowfabric.core.model import (
     Attempt,
+    Claim,
     Ended,
     Execution,
     Inserted,
@@ -26,6 +27,7 @@ from flowfabric.core.model import (
     Value,
 )
 from flowfabric.core.states import LaneState, State
+from flowfabric.core.transition import claimed, patched
 from flowfabric.store.cursor import unreadable
 from flowfabric.store.valkey.link import Cell
 
@@ -67,7 +69,6 @@ _COLUMNS = tuple(_USUAL)
 _USUAL_VALUES = tuple(_USUAL.values())
 _STATES = {state.value.encode(): state for state in State}
 
-
 def uuid_of(id: ExecutionId) -> str:
     """The part of an id that is not its partition."""
     return id[id.index("}") + 2 :]
@@ -82,75 +83,74 @@ def _cell(value: Any) -> Cell:
 # -- writing ------------------------------------------------------------------------------------
 
 
-def head_cells(head: Execution) -> list[Cell]:
-    """Names and values of every column that is not as usual; the revision is always shown."""
-    cells: list[Cell] = ["rev", head.rev]
-    values = msgspec.structs.astuple(head)
-    for name, value, usual in zip(_COLUMNS, values, _USUAL_VALUES, strict=True):
-        if value is not None and value != usual and name != "rev":
+def head_values(head: Execution) -> tuple[object, ...]:
+    """Everything but the id: equal for executions that are submitted alike."""
+    return msgspec.structs.astuple(head)[1:]
+
+
+def head_cells(values: tuple[object, ...]) -> list[Cell]:
+    """Names and values of every column that is not as usual."""
+    cells: list[Cell] = []
+    for name, value, usual in zip(_COLUMNS[1:], values, _USUAL_VALUES[1:], strict=True):
+        if value is not None and value != usual:
             cells += (name, _cell(value))
     return cells
 
 
-def patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
+def patch_cells(patch: Mapping[str, Value], usual: Mapping[str, object] = _USUAL) -> list[Cell]:
     """How many cells are set, those, how many columns go back to what is usual, those."""
     cells: list[Cell] = []
     gone: list[Cell] = []
     for name, value in patch.items():
-        if value is None or value == _USUAL[name]:
+        if value is None or value == usual[name]:
             gone.append(name)
         else:
             cells += (name, _cell(value))
     return [len(cells), *cells, len(gone), *gone]
 
 
+_ATTEMPT_USUAL = _usual(Attempt)
+
+
 def attempt_cells(attempt: Attempt) -> list[Cell]:
-    """Number, how it began, who worked on it; then what is set and what is not."""
-    cells: list[Cell] = ["lifecycle", attempt.lifecycle.value]
-    gone: list[Cell] = []
-    later: tuple[tuple[str, Cell | None], ...] = (
-        ("ended_ms", attempt.ended_ms),
-        ("detail", attempt.detail or None),
-        ("category", attempt.category or None),
-        ("result", attempt.result),
-    )
-    for name, value in later:
-        if value is None:
-            gone.append(name)
-        else:
-            cells += (name, value)
-    started = "" if attempt.started_ms is None else attempt.started_ms
-    first = (attempt.attempt, attempt.kind.value, started, attempt.worker, attempt.epoch)
-    return [*first, len(cells), *cells, len(gone), *gone]
+    """How it began, who worked on it, how it ended; the result goes with each item."""
+    began: dict[str, Value] = {"kind": attempt.kind, "started_ms": attempt.started_ms}
+    worked: dict[str, Value] = {"worker": attempt.worker, "epoch": attempt.epoch}
+    ended: dict[str, Value] = {
+        "lifecycle": attempt.lifecycle,
+        "ended_ms": attempt.ended_ms,
+        "detail": attempt.detail,
+        "category": attempt.category,
+    }
+    parts = [patch_cells(part, _ATTEMPT_USUAL) for part in (began, worked, ended)]
+    return [cell for part in parts for cell in part]
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-def head_or_malformed(reply: Any) -> Execution | Malformed | None:
+def head_or_malformed(id: ExecutionId, reply: Any) -> Execution | Malformed | None:
     """A head, as much as can be said of one that cannot be read, or None for an absent one."""
     if not reply:
         return None
     cells = iter(reply)
     try:
-        return Execution(**{_NAMES[n]: _PARSERS[n](v) for n, v in zip(cells, cells, strict=True)})
+        return Execution(
+            id=id, **{_NAMES[n]: _PARSERS[n](v) for n, v in zip(cells, cells, strict=True)}
+        )
     except _UNREADABLE:
-        return _loosely(_pairs(reply))
+        return _loosely(id, _pairs(reply))
 
 
-def _loosely(cells: dict[bytes, bytes]) -> Execution | Malformed:
+def _loosely(id: ExecutionId, cells: dict[bytes, bytes]) -> Execution | Malformed:
     """Columns that a newer program wrote are passed over; what is left must be readable."""
     known = {name: value for name, value in cells.items() if name in _PARSERS}
     try:
         fields: dict[str, Any] = {_NAMES[name]: _PARSERS[name](v) for name, v in known.items()}
-        return Execution(**fields)
+        return Execution(id=id, **fields)
     except _UNREADABLE as error:
-        return Malformed(
-            ExecutionId(cells.get(b"id", b"").decode(errors="replace")),
-            _number(cells.get(b"rev")),
-            _number(cells.get(b"failures")),
-            f"{type(error).__name__}: {error}",
-        )
+        rev, failures = _number(cells.get(b"rev", b"1")), _number(cells.get(b"failures"))
+        return Malformed(id, rev, failures, f"{type(error).__name__}: {error}")
 
 
 def _number(cell: bytes | None) -> int:
@@ -162,24 +162,32 @@ def _pairs(reply: Any) -> dict[bytes, bytes]:
     return dict(zip(cells, cells, strict=True))
 
 
-def head_of(reply: Any) -> Execution | None:
+def head_of(id: ExecutionId, reply: Any) -> Execution | None:
     """A head; one that cannot be read is `Corrupt`."""
-    head = head_or_malformed(reply)
+    head = head_or_malformed(id, reply)
     if isinstance(head, Malformed):
         raise unreadable(head.id, head.problem)
     return head
 
 
-def readable(reply: Any) -> Execution | None:
+def readable(id: ExecutionId, reply: Any) -> Execution | None:
     """A head, or None also for one that cannot be read."""
-    head = head_or_malformed(reply)
+    head = head_or_malformed(id, reply)
     return head if isinstance(head, Execution) else None
 
 
-def leases_of(reply: Any) -> list[Lease]:
-    """Leases. A row that cannot be read keeps its lease until its timer finds it there."""
-    found = [(readable(head), payload) for head, payload in reply]
-    return [Lease(head, payload) for head, payload in found if head is not None]
+def leases_of(reply: Any, ask: Claim | None = None) -> list[Lease]:
+    """Leases. With an ask, heads come as they were before it; it says what it made of them.
+
+    A row that cannot be read keeps its lease until its timer finds it there.
+    """
+    leases: list[Lease] = []
+    for partition, uuid, flat, payload in reply:
+        head = readable(ExecutionId(f"{{fp:{partition.decode()}}}:{uuid.decode()}"), flat)
+        if head is not None:
+            taken = head if ask is None else patched(head, claimed(head, ask))
+            leases.append(Lease(taken, payload))
+    return leases
 
 
 def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
@@ -189,9 +197,9 @@ def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
     return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
 
 
-def loaded_of(reply: Any) -> Loaded | None:
+def loaded_of(id: ExecutionId, reply: Any) -> Loaded | None:
     flat, payload, tags, attempts = reply
-    head = head_of(flat)
+    head = head_of(id, flat)
     if head is None:
         return None
     texts = sorted((key.decode(), value.decode()) for key, value in _pairs(tags).items())
@@ -203,7 +211,7 @@ def _attempt(id: ExecutionId, number: int, reply: Any) -> Attempt:
     cells: dict[str, Any] = {name.decode(): value for name, value in _pairs(reply).items()}
     result = cells.pop("result", None)
     named = {name: value.decode() for name, value in cells.items()}
-    usual = {"execution": id, "attempt": number, "started_ms": None}
+    usual = {"execution": id, "attempt": number, "started_ms": None, "worker": ""}
     try:
         attempt = msgspec.convert(usual | named, Attempt, strict=False)
     except _UNREADABLE as error:
@@ -254,10 +262,10 @@ def rows_of(reply: Any) -> Sequence[Any]:
     return rows
 
 
-def found_of(reply: Any) -> tuple[str, list[Execution]]:
+def found_of(partition: int, reply: Any) -> tuple[str, list[Execution]]:
     """How far it was looked, nothing when at the end, and what fits."""
     last, rows = reply
-    heads = [head_of(row) for row in rows]
+    heads = [head_of(execution_id(partition, uuid.decode()), flat) for uuid, flat in rows]
     return last.decode(), [head for head in heads if head is not None]
 
 
@@ -281,45 +289,46 @@ def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
     version, first, later, rows = reply
     timers: list[Timer] = []
     for uuid, due_ms, flat in rows:
-        head = head_or_malformed(flat)
+        id = execution_id(partition, uuid.decode())
+        head = head_or_malformed(id, flat)
         if head is not None:
-            id = execution_id(partition, uuid.decode())
-            timers.append((int(due_ms), id, _named(head, id)))
+            timers.append((int(due_ms), id, head))
     return version.decode(), first.decode(), later.decode(), timers
 
 
-def _named(row: Execution | Malformed, id: ExecutionId) -> Execution | Malformed:
-    """A row that cannot be read is known by its place in the index."""
-    return row if isinstance(row, Execution) else msgspec.structs.replace(row, id=id)
-
-
-def history_of(reply: Any) -> list[tuple[bytes, str]]:
+def history_of(reply: Any) -> list[tuple[str, str]]:
     """Positions and texts of the lines of one execution."""
-    cells = [cell.partition(b"\t") for cell in reply or ()]
-    return [(spot, text.decode()) for spot, _, text in cells]
+    cells = [cell.decode().partition("\t") for cell in reply or ()]
+    return [(spot, text) for spot, _, text in cells]
 
 
-def newest_of(reply: Any) -> tuple[bytes, str] | None:
-    return _entry(reply[0]) if reply else None
+def newest_of(reply: Any) -> tuple[int, int, str] | None:
+    if not reply:
+        return None
+    version, number, text = reply
+    return int(version), number, text.decode()
 
 
-def _entry(reply: Any) -> tuple[bytes, str]:
-    spot, (_, text) = reply
-    return spot, text.decode()
+class FeedPart(NamedTuple):
+    """Lines of one partition; `last` was looked at, and `more` may follow it."""
+
+    partition: int
+    more: bool
+    last: tuple[int, int]
+    lines: list[tuple[int, int, str]]
 
 
-def feeds_of(reply: Any) -> list[tuple[int, list[tuple[bytes, str]]]]:
-    """Partitions that have lines, with their positions and texts."""
-    feeds: list[tuple[int, list[tuple[bytes, str]]]] = []
-    for key, entries in reply or ():
-        number = int(key[key.index(b"{fp:") + 4 : key.index(b"}")])
-        feeds.append((number, [_entry(entry) for entry in entries]))
-    return feeds
+def feeds_of(reply: Any) -> list[FeedPart]:
+    parts: list[FeedPart] = []
+    for partition, more, (version, number), lines in reply:
+        texts = [(int(each), place, text.decode()) for each, place, text in lines]
+        parts.append(FeedPart(partition, more == 1, (int(version), number), texts))
+    return parts
 
 
-def refused_of(reply: Any) -> list[tuple[int, Execution | None]]:
+def refused_of(ids: Sequence[ExecutionId], reply: Any) -> dict[int, Execution | None]:
     """Which items of a call were refused, and the rows that refused them."""
-    return [(position, readable(row)) for position, row in reply]
+    return {place: readable(ids[place], row) for place, row in reply}
 
 
 def time_of(reply: Any) -> int:

@@ -21,13 +21,11 @@ _CURSOR = re.compile(r"([0-9a-z]{1,64})\.([0-9a-f]{8}):((?:[0-9a-f]{1,4}=[0-9a-f
 
 
 class Spot(NamedTuple):
-    """Where a line is in the feed of its partition."""
+    """Where a line is in the feed of its partition: the write that it came with, which counts
+    microseconds, and its place in it."""
 
-    ms: int
-    seq: int
-
-    def __str__(self) -> str:
-        return f"{self.ms}-{self.seq}"
+    version: int
+    number: int
 
 
 START = Spot(0, 0)
@@ -56,7 +54,7 @@ class Track:
 
 
 def _text(partition: int, spot: Spot) -> str:
-    return f"{partition:x}={spot.ms:x}.{spot.seq:x}"
+    return f"{partition:x}={spot.version:x}.{spot.number:x}"
 
 
 def life_text(incarnation: str, lives: Iterable[str]) -> str:
@@ -65,9 +63,9 @@ def life_text(incarnation: str, lives: Iterable[str]) -> str:
     return f"{incarnation}.{digest}"
 
 
-def parse_spot(cell: bytes) -> Spot:
-    ms, _, seq = cell.partition(b"-")
-    return Spot(int(ms), int(seq))
+def parse_spot(text: str) -> Spot:
+    version, _, number = text.partition("-")
+    return Spot(int(version), int(number))
 
 
 def parse_cursor(text: str, life: str) -> tuple[dict[int, Spot], bool]:
@@ -83,12 +81,13 @@ def parse_cursor(text: str, life: str) -> tuple[dict[int, Spot], bool]:
     spots: dict[int, Spot] = {}
     for entry in parts[3].split(",") if parts[3] else []:
         partition, _, place = entry.partition("=")
-        ms, _, seq = place.partition(".")
-        spots[int(partition, 16)] = Spot(int(ms, 16), int(seq, 16))
+        version, _, number = place.partition(".")
+        spots[int(partition, 16)] = Spot(int(version, 16), int(number, 16))
     return spots, parts[2] != digest
 
 
 def rewound(spots: Spots) -> dict[int, Spot]:
     return {
-        partition: Spot(max(spot.ms - REWIND_MS, 0), 0) for partition, spot in spots.items()
+        partition: Spot(max(spot.version - REWIND_MS * 1000, 0), 0)
+        for partition, spot in spots.items()
     }

@@ -9,14 +9,8 @@ import msgspec
 from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Event, Feed, Value
 from flowfabric.errors import CursorExpired
-from flowfabric.store.valkey.calls import Caller, command
-from flowfabric.store.valkey.codec import (
-    feeds_of,
-    history_of,
-    newest_of,
-    state_or_held,
-    uuid_of,
-)
+from flowfabric.store.valkey.calls import Call, Caller, command, reading
+from flowfabric.store.valkey.codec import feeds_of, history_of, newest_of, state_or_held, uuid_of
 from flowfabric.store.valkey.cursors import (
     START,
     Spot,
@@ -28,7 +22,9 @@ from flowfabric.store.valkey.cursors import (
 )
 from flowfabric.store.valkey.writing import Keys
 
-PAGE = 200
+PAGE = 250
+# Lines that are only looked at cost little: more of them at a time.
+LOOKED_AT = 2_000
 
 _detail = msgspec.json.Decoder(dict[str, Value])
 
@@ -36,10 +32,14 @@ _detail = msgspec.json.Decoder(dict[str, Value])
 class Line(NamedTuple):
     """A line where it is; they sort in the order in which they are told."""
 
-    ms: int
+    version: int
     partition: int
-    seq: int
-    text: str
+    number: int
+    text: str = ""
+
+    @property
+    def spot(self) -> Spot:
+        return Spot(self.version, self.number)
 
 
 class Log:
@@ -73,10 +73,10 @@ class Log:
         return life_text(self._incarnation, [network.lives[place] for place in network.places()])
 
     async def _require_there(self, spots: dict[int, Spot]) -> None:
-        """A partition that ends before the cursor has lost more than was read again."""
-        for partition, last in (await self._last_spots()).items():
-            if spots.get(partition, START) > last:
-                raise CursorExpired
+        """A partition that ends before the cursor has lost more than is read again."""
+        last = {line.partition: line.spot for line in await self._last_lines()}
+        if any(spot > last.get(partition, START) for partition, spot in spots.items()):
+            raise CursorExpired
 
     async def _history(self, feed: Feed, id: ExecutionId, track: Track) -> list[Event]:
         partition = partition_of(id)
@@ -84,85 +84,86 @@ class Log:
         after = track.spots.get(partition, START)
         reply = await self._caller.one(command(key, "LRANGE", key, 0, -1))
         events: list[Event] = []
-        for cell, text in history_of(reply):
-            spot = parse_spot(cell)
+        for place, text in history_of(reply):
+            spot = parse_spot(place)
             if spot > after:
                 track.move(partition, spot)
-                events.append(_event(partition, f"{uuid_of(id)}\t{text}", track.cursor))
+                events.append(_event(partition, text, track.cursor))
         return events[-1:] if feed.newest else events[: feed.limit]
 
-    async def _last_spots(self) -> dict[int, Spot]:
-        """Where the feed of every partition ends."""
-        return {line.partition: Spot(line.ms, line.seq) for line in await self._last_lines()}
-
     async def _last_lines(self) -> list[Line]:
-        keys = [f"{self._keys.partition(n)}:feed" for n in range(self._counts.flow)]
-        calls = [command(key, "XREVRANGE", key, "+", "-", "COUNT", 1) for key in keys]
-        replies = await self._caller.all(calls)
-        lines = [_line(number, newest_of(reply)) for number, reply in enumerate(replies)]
-        return [line for line in lines if line is not None]
+        """The last line of every partition that has one."""
+        numbers = range(self._counts.flow)
+        calls = [reading("newest", self._keys.partition(number)) for number in numbers]
+        found = [newest_of(reply) for reply in await self._caller.all(calls)]
+        return [
+            Line(line[0], partition, line[1], line[2])
+            for partition, line in enumerate(found)
+            if line is not None
+        ]
 
     async def _newest(self, track: Track) -> list[Event]:
         lines = await self._last_lines()
-        fresh = [
-            line
-            for line in lines
-            if Spot(line.ms, line.seq) > track.spots.get(line.partition, START)
-        ]
+        fresh = [line for line in lines if line.spot > track.spots.get(line.partition, START)]
         for line in fresh:
-            track.move(line.partition, Spot(line.ms, line.seq))
+            track.move(line.partition, line.spot)
         last = max(fresh, default=None)
         return [] if last is None else [_event(last.partition, last.text, track.cursor)]
 
     async def _all(self, feed: Feed, track: Track) -> list[Event]:
+        """Page by page until there is enough; what was looked at is not looked at again."""
         events: list[Event] = []
+        reached = dict(track.spots)
         while len(events) < feed.limit:
-            lines = await self._next_lines(track, min(PAGE, max(feed.limit, 1)))
-            if not lines:
+            lines, is_more = await self._page(feed, reached)
+            for line in lines[: feed.limit - len(events)]:
+                track.move(line.partition, line.spot)
+                events.append(_event(line.partition, line.text, track.cursor))
+            if not is_more:
                 break
-            for line in lines:
-                if len(events) == feed.limit:
-                    break
-                track.move(line.partition, Spot(line.ms, line.seq))
-                if not feed.states or _state(line.text) in feed.states:
-                    events.append(_event(line.partition, line.text, track.cursor))
         return events[-1:] if feed.newest else events
 
-    async def _next_lines(self, track: Track, count: int) -> list[Line]:
-        """What follows in every partition, as far as no other can still have something before."""
-        numbers = range(self._counts.flow)
-        groups = [list(numbers)] if self._keys.inline else [[number] for number in numbers]
-        calls = []
-        for group in groups:
-            keys = [f"{self._keys.partition(number)}:feed" for number in group]
-            spots = [str(track.spots.get(number, START)) for number in group]
-            calls.append(command(keys[0], "XREAD", "COUNT", count, "STREAMS", *keys, *spots))
-        lines: list[Line] = []
-        ends: list[Line] = []
-        for reply in await self._caller.all(calls):
-            for number, entries in feeds_of(reply):
-                read = [_line(number, entry) for entry in entries]
-                some = [line for line in read if line is not None]
-                lines += some
-                if len(entries) == count:
-                    ends.append(some[-1])
+    async def _page(self, feed: Feed, reached: dict[int, Spot]) -> tuple[list[Line], bool]:
+        """Lines as far as no partition can still have one before; moves what was reached."""
+        count = LOOKED_AT if feed.states else min(PAGE, feed.limit)
+        replies = await self._caller.all(self._feed_calls(feed, reached, count))
+        parts = [part for reply in replies for part in feeds_of(reply)]
+        ends = [Line(part.last[0], part.partition, part.last[1]) for part in parts if part.more]
         end = min(ends, default=None)
-        return sorted(line for line in lines if end is None or line <= end)
+        lines: list[Line] = []
+        for part in parts:
+            mine = [Line(version, part.partition, n, text) for version, n, text in part.lines]
+            last = Line(part.last[0], part.partition, part.last[1])
+            if end is None or last <= end:
+                reached[part.partition] = last.spot
+            else:
+                mine = [line for line in mine if line[:3] <= end[:3]]
+                reached |= {line.partition: line.spot for line in mine}
+            lines += mine
+        return sorted(lines), end is not None
 
-
-def _line(partition: int, entry: tuple[bytes, str] | None) -> Line | None:
-    if entry is None:
-        return None
-    spot = parse_spot(entry[0])
-    return Line(spot.ms, partition, spot.seq, entry[1])
-
-
-def _state(text: str) -> str:
-    return state_or_held(text.split("\t", 4)[3])
+    def _feed_calls(self, feed: Feed, reached: dict[int, Spot], count: int) -> list[Call]:
+        numbers = list(range(self._counts.flow))
+        groups = [numbers] if self._keys.inline else [[number] for number in numbers]
+        calls: list[Call] = []
+        for group in groups:
+            spots = [(number, *reached.get(number, START)) for number in group]
+            calls.append(
+                reading(
+                    "feed",
+                    self._keys.partition(group[0]),
+                    f"{self._keys.prefix}:",
+                    count,
+                    len(feed.states),
+                    *feed.states,
+                    *(cell for spot in spots for cell in spot),
+                )
+            )
+        return calls
 
 
 def _event(partition: int, text: str, cursor: str) -> Event:
-    uuid, at_ms, kind, state, attempt, epoch, detail = text.split("\t", 6)
+    state, uuid, at_ms, kind, attempt, epoch, detail = text.split("\t", 6)
     return Event(
         cursor=cursor,
         execution=execution_id(partition, uuid),

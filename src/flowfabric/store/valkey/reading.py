@@ -14,7 +14,6 @@ from flowfabric.core.model import (
     Query,
     Want,
 )
-from flowfabric.core.states import State
 from flowfabric.store.valkey.answers import Change
 from flowfabric.store.valkey.calls import Call, Caller, command, reading
 from flowfabric.store.valkey.codec import (
@@ -44,7 +43,7 @@ class Reading:
     async def load(self, want: Want, moment: Moment) -> list[Loaded | None]:
         flags = (int(want.payload), int(want.tags), int(want.attempts))
         rows = await self._each("load", want.ids, (*moment.cells, *flags))
-        return [loaded_of(row) for row in rows]
+        return [loaded_of(id, row) for id, row in zip(want.ids, rows, strict=True)]
 
     async def endings(self, ids: Sequence[ExecutionId], moment: Moment) -> list[Ended | None]:
         rows = await self._each("endings", ids, moment.cells)
@@ -113,11 +112,11 @@ class Reading:
             some = places[start : start + FIND_AT_ONCE]
             calls = [self._find_call(number, after, query, moment) for number, after in some]
             for (number, _), reply in zip(some, await self._caller.all(calls), strict=True):
-                last, rows = found_of(reply)
+                last, rows = found_of(number, reply)
                 found += rows
                 while last and len(found) < query.limit:
                     call = self._find_call(number, last, query, moment)
-                    last, rows = found_of(await self._caller.one(call))
+                    last, rows = found_of(number, await self._caller.one(call))
                     found += rows
                 if len(found) >= query.limit:
                     return found[: query.limit]
@@ -139,7 +138,6 @@ class Reading:
         return places
 
     def _find_call(self, number: int, after: str, query: Query, moment: Moment) -> Call:
-        states = query.states or tuple(State)
         return reading(
             "find",
             self._keys.partition(number),
@@ -149,8 +147,8 @@ class Reading:
             query.namespace or "",
             query.lane or "",
             query.kind or "",
-            len(states),
-            *states,
+            len(query.states),
+            *query.states,
             *(text for tag in query.tags.items() for text in tag),
         )
 

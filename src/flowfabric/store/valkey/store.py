@@ -203,7 +203,8 @@ class ValkeyStore:
         answers = await self._write([call for _, call in calls], now_ms)
         refused: dict[int, Execution | None] = {}
         for (part, _), answer in zip(calls, answers, strict=True):
-            for place, row in refused_of(answer.value):
+            ids = [transitions[position].id for position in part.positions]
+            for place, row in refused_of(ids, answer.value).items():
                 refused[part.positions[place]] = row
         self._tell(hint_of(transitions))
         return [

@@ -30,9 +30,9 @@ KINDS = {
     "key": "idempotency",
     "log": "log",
     "feed": "feed",
+    "ids": "ids",
     "ready": "ready",
     "due": "due",
-    "state": "state",
     "": "partition",
 }
 SHARED = "shared"

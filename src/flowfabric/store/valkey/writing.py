@@ -15,7 +15,13 @@ from flowfabric.core.model import Submission
 from flowfabric.core.transition import Changeset, Held, LogLine, Transition
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
-from flowfabric.store.valkey.codec import attempt_cells, head_cells, patch_cells, uuid_of
+from flowfabric.store.valkey.codec import (
+    attempt_cells,
+    head_cells,
+    head_values,
+    patch_cells,
+    uuid_of,
+)
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")
@@ -90,33 +96,31 @@ def insert_calls(
     ids = [submission.execution.id for submission in batch]
     sizes = [len(submission.payload) for submission in batch]
     for part in parts(ids, sizes):
-        cells: list[Cell] = [*moment.cells, keys.hints]
-        for position in part.positions:
-            cells += _submission_cells(batch[position])
+        chosen = [batch[position] for position in part.positions]
+        cells = (*moment.cells, keys.hints, *_insert_cells(chosen))
         yield part, function("insert", keys.partition(part.partition), *cells)
 
 
-def _submission_cells(submission: Submission) -> list[Cell]:
-    head = submission.execution
-    columns = head_cells(head)
-    tags = [text for tag in submission.tags.items() for text in tag]
-    return [
-        uuid_of(head.id),
-        submission.payload,
-        head.namespace,
-        head.lane,
-        head.state,
-        head.priority,
-        head.created_ms,
-        "" if head.due_ms is None else head.due_ms,
-        submission.key or "",
-        submission.digest,
-        submission.key_until_ms,
-        len(columns),
-        len(tags),
-        *columns,
-        *tags,
-    ]
+def _insert_cells(batch: Sequence[Submission]) -> list[Cell]:
+    """Columns that are alike are sent once: most of a batch differs in nothing but its bodies."""
+    templates: list[Cell] = []
+    items: list[Cell] = []
+    last: object = None
+    count = 0
+    for submission in batch:
+        values = head_values(submission.execution)
+        if values != last:
+            last = values
+            cells = head_cells(values)
+            templates += (len(cells), *cells)
+            count += 1
+        extra: list[Cell] = []
+        if submission.key is not None or submission.tags:
+            extra += (submission.key or "", submission.digest, submission.key_until_ms)
+            extra += (text for tag in submission.tags.items() for text in tag)
+        uuid = uuid_of(submission.execution.id)
+        items += (uuid, submission.payload, count, len(extra), *extra)
+    return [count, *templates, *items]
 
 
 def apply_calls(
@@ -147,39 +151,59 @@ def _size(transition: Transition) -> int:
 def _apply_call(
     keys: Keys, partition: int, transitions: Sequence[Transition], header: tuple[Cell, ...]
 ) -> Call:
-    """Equal patches are sent once: a batch of completions has one."""
-    patches: list[Cell] = []
+    """What transitions have in common is sent once: a batch of completions has one shape."""
+    shapes: list[Cell] = []
     items: list[Cell] = []
     last: object = None
     count = 0
     for transition in transitions:
-        if transition.patch != last:
-            last = transition.patch
-            patches += patch_cells(transition.patch)
+        shape = _shape(transition)
+        if shape != last:
+            last = shape
+            shapes += _shape_cells(transition)
             count += 1
-        items += _transition_cells(transition, count)
-    return function("apply", keys.partition(partition), *header, count, *patches, *items)
+        extra: list[Cell] = []
+        if transition.attempt is not None and transition.attempt.result is not None:
+            extra.append(transition.attempt.result)
+        if transition.tags:
+            extra += (text for tag in transition.tags.items() for text in tag)
+        # The epoch of a lease, or the revision that was seen.
+        items += (uuid_of(transition.id), transition.guard[0], count, len(extra), *extra)
+    return function("apply", keys.partition(partition), *header, count, *shapes, *items)
+
+
+def _shape(transition: Transition) -> tuple[object, ...]:
+    """Everything but who it is about, what was seen of it, its result and tags."""
+    attempt = transition.attempt
+    about = attempt and (
+        attempt.attempt,
+        attempt.kind,
+        attempt.lifecycle,
+        attempt.worker,
+        attempt.epoch,
+        attempt.started_ms,
+        attempt.ended_ms,
+        attempt.detail,
+        attempt.category,
+        attempt.result is None,
+    )
+    return (transition.guard[1:], transition.patch, transition.log, about)
 
 
 _SILENT = LogLine("")
 
 
-def _transition_cells(transition: Transition, patch: int) -> list[Cell]:
-    guard, log = transition.guard, transition.log or _SILENT
+def _shape_cells(transition: Transition) -> list[Cell]:
+    guard, log, attempt = transition.guard, transition.log or _SILENT, transition.attempt
     shown: tuple[Cell, ...] = (
-        ("held", guard.epoch, guard.token, int(guard.started))
-        if isinstance(guard, Held)
-        else ("seen", guard.rev, "", 0)
+        ("held", guard.token, int(guard.started)) if isinstance(guard, Held) else ("seen", "", 0)
     )
-    tags = [text for tag in (transition.tags or {}).items() for text in tag]
     return [
-        uuid_of(transition.id),
         *shown,
-        patch,
         log.kind,
         _encode(log.detail) if log.detail else "{}",
-        len(tags),
-        int(transition.attempt is not None),
-        *tags,
-        *(attempt_cells(transition.attempt) if transition.attempt is not None else ()),
+        "" if attempt is None else attempt.attempt,
+        int(attempt is not None and attempt.result is not None),
+        *patch_cells(transition.patch),
+        *(() if attempt is None else attempt_cells(attempt)),
     ]
