@@ -6,7 +6,6 @@
 
 local CHUNK = 64
 local PARTITIONS_AT_ONCE = 16
-local PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 
 -- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
 -- 11 how many lanes follow.
@@ -16,6 +15,16 @@ local function read_ask(args)
     until_ms = args[9], is_start = args[10] == '1', now = args[1], lanes = {},
     detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
+  -- What is the same for every row that is taken.
+  ask.cells = {
+    'state', 'active', 'lease_token', ask.token, 'lease_until_ms', ask.until_ms,
+    'worker', ask.worker, 'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
+  }
+  if ask.is_start then
+    for _, cell in ipairs({'attempt_state', 'running_attempt', 'attempt_started_ms', ask.now}) do
+      ask.cells[#ask.cells + 1] = cell
+    end
+  end
   for number = 1, tonumber(args[11]) do
     ask.lanes[number] = args[11 + number]
   end
@@ -68,14 +77,13 @@ local function best_of(queues)
   return best
 end
 
--- A head as it is and by its columns, if its place in the queue is true.
+-- The columns that a claim copies or counts on, if the row's place in the queue is true.
 local function read_ready(base, uuid, ask, lane)
-  local flat, cells = redis.call('HGETALL', base .. ':x:' .. uuid), {}
-  for position = 1, #flat, 2 do
-    cells[flat[position]] = flat[position + 1]
-  end
-  if READY[cells.state] and cells.namespace == ask.namespace and cells.lane == lane then
-    return cells, flat
+  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'state', 'namespace', 'lane', 'rev',
+    'epoch', 'due_ms', 'deadline_ms', 'attempt', 'next_attempt', 'next_kind', 'attempt_left_ms',
+    'started_ms', 'renewed_ms', 'lost', 'attempt_kind', 'attempt_until_ms')
+  if READY[cells[1]] and cells[2] == ask.namespace and cells[3] == lane then
+    return cells
   end
   return nil
 end
@@ -94,25 +102,23 @@ local function choose(scopes, ask, taken, stale)
       else
         -- Somebody said that there is something: that hint goes away.
         scope.queues[queue_name(ask.namespace, lane)] = false
+        scope.is_touched = true
       end
     end
   end
-  while #taken < ask.limit and taken.bytes < PAYLOAD_BYTES_MAX do
+  while #taken < ask.limit do
     local queue = best_of(queues)
     if queue == nil then
       return
     end
     local uuid = queue.found[queue.at]
-    local cells, flat = read_ready(queue.scope.base, uuid, ask, queue.lane)
+    local cells = read_ready(queue.scope.base, uuid, ask, queue.lane)
     if cells then
-      local payload = redis.call('GET', queue.scope.base .. ':payload:' .. uuid) or ''
-      taken.bytes = taken.bytes + #payload
-      taken[#taken + 1] = {
-        scope = queue.scope, uuid = uuid, cells = cells, flat = flat, payload = payload,
-      }
+      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, cells = cells}
     else
       stale[#stale + 1] = {queue.key, uuid}
     end
+    queue.scope.is_touched = true
     advance(queue)
   end
 end
@@ -127,74 +133,78 @@ local function earliest(...)
   return best
 end
 
--- The columns that every lease sets, and those of an attempt that begins: which one, and how long
--- it may take, was said by the last decision. A grant begins none, so nothing else changes.
--- Answers what is set and what goes back to what is usual, and the row as indexes see it.
-local function leased(ask, cells)
-  local after = {
-    state = 'active', namespace = cells.namespace, lane = cells.lane, attempt = cells.attempt,
-    epoch = whole((tonumber(cells.epoch) or 0) + 1),
-    due_ms = earliest(ask.until_ms, cells.deadline_ms or ''),
-  }
-  local set = {
-    'state', 'active', 'rev', whole((tonumber(cells.rev) or 1) + 1), 'epoch', after.epoch,
-    'lease_token', ask.token, 'lease_until_ms', ask.until_ms, 'worker', ask.worker,
-    'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
-  }
-  local gone = {}
-  local function put(name, value, usual)
-    if value ~= usual then
-      set[#set + 1] = name
-      set[#set + 1] = value
-    elseif cells[name] then
-      gone[#gone + 1] = name
-    end
+-- An attempt begins: which one, and how long it may take, was said by the last decision. A column
+-- that has its usual value is not kept.
+local function begin(ask, cells, set, gone, after)
+  local left = tonumber(cells[11])
+  after.attempt = cells[9] or '0'
+  set[#set + 1], set[#set + 2] = 'attempt', after.attempt
+  if not cells[12] then
+    set[#set + 1], set[#set + 2] = 'started_ms', ask.now
   end
-  put('renewed_ms', '', '')
-  if ask.is_start then
-    local left = tonumber(cells.attempt_left_ms)
-    local limit = left and whole(tonumber(ask.now) + left) or ''
-    after.attempt, after.due_ms = cells.next_attempt or '0', earliest(after.due_ms, limit)
-    put('attempt_state', 'running_attempt')
-    put('attempt', after.attempt)
-    put('attempt_kind', cells.next_kind or 'initial', 'initial')
-    put('attempt_started_ms', ask.now)
-    put('attempt_until_ms', limit, '')
-    put('started_ms', cells.started_ms or ask.now)
-    put('lost', 'none', 'none')
+  if cells[10] then
+    set[#set + 1], set[#set + 2] = 'attempt_kind', cells[10]
+  elseif cells[15] then
+    gone[#gone + 1] = 'attempt_kind'
   end
-  put('due_ms', after.due_ms)
-  return set, gone, after
+  if left then
+    local limit = whole(tonumber(ask.now) + left)
+    set[#set + 1], set[#set + 2] = 'attempt_until_ms', limit
+    after.due_ms = earliest(after.due_ms, limit)
+  elseif cells[16] then
+    gone[#gone + 1] = 'attempt_until_ms'
+  end
+  if cells[14] then
+    gone[#gone + 1] = 'lost'
+  end
 end
 
 local function take(row, ask)
-  local scope, cells = row.scope, row.cells
+  local scope, cells, gone = row.scope, row.cells, {}
   local key = scope.base .. ':x:' .. row.uuid
-  local set, gone, after = leased(ask, cells)
+  local after = {
+    state = 'active', namespace = cells[2], lane = cells[3], attempt = cells[8],
+    epoch = whole((tonumber(cells[5]) or 0) + 1),
+    due_ms = cells[7] and earliest(ask.until_ms, cells[7]) or ask.until_ms,
+  }
+  local set = {'rev', whole((tonumber(cells[4]) or 1) + 1), 'epoch', after.epoch, unpack(ask.cells)}
+  if cells[13] then
+    gone[1] = 'renewed_ms'
+  end
+  if ask.is_start then
+    begin(ask, cells, set, gone, after)
+  end
+  set[#set + 1], set[#set + 2] = 'due_ms', after.due_ms
   redis.call('HSET', key, unpack(set))
   if #gone > 0 then
     redis.call('HDEL', key, unpack(gone))
   end
-  index(scope, row.uuid, {state = cells.state, due_ms = cells.due_ms or ''}, after)
-  local detail = ask.detail .. (cells.next_kind or 'initial') .. '"}'
+  index(scope, row.uuid, {state = cells[1], due_ms = cells[6] or ''}, after)
+  local detail = ask.detail .. (cells[10] or 'initial') .. '"}'
   log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
-  return {string.match(scope.base, '{fp:(%d+)}'), row.uuid, row.flat, row.payload}
 end
 
+-- Write what was chosen; answers the ids of what was taken, by partition.
 local function take_all(scopes, ask, taken, stale, hints)
-  local leases, changes = {}, {}
+  local changes = {}
   for _, entry in ipairs(stale) do
     redis.call('ZREM', entry[1], entry[2])
   end
-  for number, row in ipairs(taken) do
-    leases[number] = take(row, ask)
+  for _, row in ipairs(taken) do
+    take(row, ask)
+    row.scope.taken = row.scope.taken or {row.scope.number}
+    table.insert(row.scope.taken, row.uuid)
   end
+  local ids = {}
   for _, scope in ipairs(scopes) do
-    for _, change in ipairs(close(scope, hints)) do
-      changes[#changes + 1] = change
+    if scope.is_touched then
+      ids[#ids + 1] = scope.taken
+      for _, change in ipairs(close(scope, hints)) do
+        changes[#changes + 1] = change
+      end
     end
   end
-  return {'ok', scopes[1] and scopes[1].at_ms or 0, leases, changes}
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, ids, changes}
 end
 
 -- The best of one partition.
@@ -203,7 +213,7 @@ register('claim', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local ask, taken, stale = read_ask(args), {bytes = 0}, {}
+  local ask, taken, stale = read_ask(args), {}, {}
   choose({scope}, ask, taken, stale)
   return take_all({scope}, ask, taken, stale, args[4])
 end)
@@ -217,40 +227,31 @@ register('claim_one', function(keys, args)
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
   for _, lane in ipairs(ask.lanes) do
-    local cells, flat = read_ready(scope.base, uuid, ask, lane)
+    local cells = read_ready(scope.base, uuid, ask, lane)
     if cells then
       watch(scope, ask.namespace, lane)
-      local payload = redis.call('GET', scope.base .. ':payload:' .. uuid) or ''
-      local row = {scope = scope, uuid = uuid, cells = cells, flat = flat, payload = payload}
+      scope.is_touched = true
+      local row = {scope = scope, uuid = uuid, cells = cells}
       return take_all({scope}, ask, {row}, {}, args[4])
     end
   end
   return {'ok', scope.at_ms, {}, {}}
 end)
 
--- The partitions that hints name, those with the best heads first, each opened once.
+-- The partitions that hints name, some with the best heads of each lane, in the order of their ids.
 local function hinted(ask, args, offset)
   local found, seen = {}, {}
   for _, lane in ipairs(ask.lanes) do
     local key = args[4] .. '{hint:' .. queue_name(ask.namespace, lane) .. '}'
-    local last = offset + PARTITIONS_AT_ONCE - 1
-    local members = redis.call('ZRANGE', key, offset, last, 'WITHSCORES')
-    for position = 1, #members, 2 do
-      local number, score = members[position], tonumber(members[position + 1])
-      if seen[number] == nil then
-        seen[number] = {number = number, score = score}
-        found[#found + 1] = seen[number]
+    for _, number in ipairs(redis.call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
+      if not seen[number] then
+        seen[number] = true
+        found[#found + 1] = number
       end
-      seen[number].score = math.min(seen[number].score, score)
     end
   end
-  table.sort(found, function(a, b) return a.score < b.score end)
-  local best = {}
-  for position = 1, math.min(#found, PARTITIONS_AT_ONCE * #ask.lanes) do
-    best[position] = found[position]
-  end
-  table.sort(best, function(a, b) return is_before(a.number, b.number) end)
-  return best
+  table.sort(found, is_before)
+  return found
 end
 
 -- The best of all hinted partitions, when all keys are on one server.
@@ -260,18 +261,18 @@ register('claim_hinted', function(keys, args)
   if first.refusal then
     return first.refusal
   end
-  local ask, taken, stale, opened, known = read_ask(args), {bytes = 0}, {}, {}, {}
+  local ask, taken, stale, opened, known = read_ask(args), {}, {}, {}, {}
   local offset = 0
-  while #taken < ask.limit and taken.bytes < PAYLOAD_BYTES_MAX do
+  while #taken < ask.limit do
     local scopes = {}
     local partitions = hinted(ask, args, offset)
-    for _, partition in ipairs(partitions) do
-      if not known[partition.number] then
-        local scope = open(args[4] .. '{fp:' .. partition.number .. '}', args)
+    for _, number in ipairs(partitions) do
+      if not known[number] then
+        local scope = open(args[4] .. '{fp:' .. number .. '}', args)
         if scope.refusal then
           return scope.refusal
         end
-        known[partition.number] = true
+        known[number] = true
         scopes[#scopes + 1] = scope
         opened[#opened + 1] = scope
       end

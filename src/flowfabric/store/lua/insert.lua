@@ -1,6 +1,9 @@
 -- New executions with their bodies, tags and keys, all of one partition.
 --
--- What many have in common is sent once, as a template of columns.
+-- What many have in common is sent once, as a template of columns. A small payload is a field of
+-- the head, which stays compact up to this size; a larger one has a key of its own.
+
+local INLINE_BYTES_MAX = 64
 
 local function read_template(args, position)
   local template = {first = position + 1, count = tonumber(args[position]), due_ms = ''}
@@ -54,8 +57,12 @@ end
 
 local function write_new(scope, args, item)
   local base, uuid, head = scope.base, item.uuid, item.head
-  redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
-  redis.call('SET', base .. ':payload:' .. uuid, item.payload)
+  if #item.payload <= INLINE_BYTES_MAX then
+    redis.call('HSET', base .. ':x:' .. uuid, 'payload', item.payload, slice(args, head.first, head.count))
+  else
+    redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
+    redis.call('SET', base .. ':payload:' .. uuid, item.payload)
+  end
   if item.extra_count > 3 then
     redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
   end

@@ -55,6 +55,7 @@ local function open(base, args)
   local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
   return {
     base = base,
+    number = string.match(base, '{fp:(%d+)}'),
     now = args[1],
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
@@ -91,8 +92,7 @@ end
 -- End: note the time, and tell what changed at the head of the queues. With `hints`, the place of
 -- the hint keys when all keys are on one server, it is told here; else the caller passes it on.
 local function close(scope, hints)
-  local partition = string.match(scope.base, '{fp:(%d+)}')
-  local version = whole(scope.version)
+  local partition, version = scope.number, whole(scope.version)
   local changed = {}
   for name, before in pairs(scope.queues) do
     local after = as_score(first_score(scope.base .. ':ready:' .. name))
@@ -105,9 +105,13 @@ local function close(scope, hints)
   if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
     changed[#changed + 1] = {'{due}', partition, version, due}
   end
-  redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
-  if #scope.lines > 0 then
-    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(scope.lines))
+  local lines = scope.lines
+  if #lines > 0 then
+    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
+  else
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
   end
   if hints == '' then
     return changed

@@ -27,7 +27,9 @@ register('load', function(keys, args)
     local head = flat(key)
     local row = {head, '', {}, {}}
     if #head > 0 then
-      row[2] = args[4] == '1' and redis.call('GET', base .. ':payload:' .. uuid) or ''
+      if args[4] == '1' then
+        row[2] = redis.call('HGET', key, 'payload') or redis.call('GET', base .. ':payload:' .. uuid) or ''
+      end
       row[3] = args[5] == '1' and flat(base .. ':tags:' .. uuid) or {}
       if args[6] == '1' then
         local cells = redis.call('HMGET', key, 'attempt', 'next_attempt')
@@ -85,17 +87,16 @@ register('held', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local leases = {}
+  local ids = {scope.number}
   local open_ones = redis.call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN)
   for _, uuid in ipairs(open_ones) do
     local key = scope.base .. ':x:' .. uuid
     local cells = redis.call('HMGET', key, 'lease_token', 'state')
     if cells[1] == args[4] and cells[2] == 'active' then
-      local payload = redis.call('GET', scope.base .. ':payload:' .. uuid) or ''
-      leases[#leases + 1] = {string.match(scope.base, '{fp:(%d+)}'), uuid, flat(key), payload}
+      ids[#ids + 1] = uuid
     end
   end
-  return {'ok', scope.at_ms, leases, {}}
+  return {'ok', scope.at_ms, {ids}, {}}
 end, READ_ONLY)
 
 -- Ids of one class, by id, after one of them. Equal scores are in the order of their members, but

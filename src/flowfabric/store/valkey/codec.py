@@ -16,7 +16,6 @@ import msgspec
 from flowfabric.core.ids import ExecutionId, execution_id
 from flowfabric.core.model import (
     Attempt,
-    Claim,
     Ended,
     Execution,
     Inserted,
@@ -27,7 +26,6 @@ from flowfabric.core.model import (
     Value,
 )
 from flowfabric.core.states import LaneState, State
-from flowfabric.core.transition import claimed, patched
 from flowfabric.store.cursor import unreadable
 from flowfabric.store.valkey.link import Cell
 
@@ -133,13 +131,12 @@ def head_or_malformed(id: ExecutionId, reply: Any) -> Execution | Malformed | No
     """A head, as much as can be said of one that cannot be read, or None for an absent one."""
     if not reply:
         return None
-    cells = iter(reply)
+    cells = _pairs(reply)
+    cells.pop(b"payload", None)
     try:
-        return Execution(
-            id=id, **{_NAMES[n]: _PARSERS[n](v) for n, v in zip(cells, cells, strict=True)}
-        )
+        return Execution(id=id, **{_NAMES[n]: _PARSERS[n](cell) for n, cell in cells.items()})
     except _UNREADABLE:
-        return _loosely(id, _pairs(reply))
+        return _loosely(id, cells)
 
 
 def _loosely(id: ExecutionId, cells: dict[bytes, bytes]) -> Execution | Malformed:
@@ -176,18 +173,38 @@ def readable(id: ExecutionId, reply: Any) -> Execution | None:
     return head if isinstance(head, Execution) else None
 
 
-def leases_of(reply: Any, ask: Claim | None = None) -> list[Lease]:
-    """Leases. With an ask, heads come as they were before it; it says what it made of them.
+def taken_of(reply: Any) -> list[ExecutionId]:
+    """The ids that a claim took, by partition."""
+    ids: list[ExecutionId] = []
+    for partition, *uuids in reply:
+        tag = f"{{fp:{partition.decode()}}}:"
+        ids += [ExecutionId(tag + uuid.decode()) for uuid in uuids]
+    return ids
+
+
+def lease_of(id: ExecutionId, reply: Any, token: str) -> tuple[Lease | None, bool]:
+    """A lease, unless it was lost meanwhile, and whether its payload is kept elsewhere.
 
     A row that cannot be read keeps its lease until its timer finds it there.
     """
-    leases: list[Lease] = []
-    for partition, uuid, flat, payload in reply:
-        head = readable(ExecutionId(f"{{fp:{partition.decode()}}}:{uuid.decode()}"), flat)
-        if head is not None:
-            taken = head if ask is None else patched(head, claimed(head, ask))
-            leases.append(Lease(taken, payload))
-    return leases
+    head = readable(id, reply)
+    if head is None or head.lease_token != token or head.state is not State.ACTIVE:
+        return None, False
+    payload = payload_of(reply)
+    return Lease(head, payload or b""), payload is None
+
+
+def payload_of(reply: Any) -> bytes | None:
+    """A payload that is kept in the head."""
+    for place in range(0, len(reply), 2):
+        if reply[place] == b"payload":
+            payload: bytes = reply[place + 1]
+            return payload
+    return None
+
+
+def bytes_of(reply: Any) -> bytes:
+    return reply if isinstance(reply, bytes) else b""
 
 
 def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
@@ -302,28 +319,27 @@ def history_of(reply: Any) -> list[tuple[str, str]]:
     return [(spot, text) for spot, _, text in cells]
 
 
-def newest_of(reply: Any) -> tuple[int, int, str] | None:
-    if not reply:
-        return None
-    version, number, text = reply
-    return int(version), number, text.decode()
+def newest_of(reply: Any) -> tuple[str, str] | None:
+    """Where the last line of a partition is, and what it says."""
+    spot, line = reply
+    return None if spot is None else (spot.decode(), line.decode())
 
 
-class FeedPart(NamedTuple):
-    """Lines of one partition; `last` was looked at, and `more` may follow it."""
+class Write(NamedTuple):
+    """An entry of a feed: the number of the write, and its lines as they are kept."""
 
-    partition: int
-    more: bool
-    last: tuple[int, int]
-    lines: list[tuple[int, int, str]]
+    version: int
+    lines: list[bytes]
 
 
-def feeds_of(reply: Any) -> list[FeedPart]:
-    parts: list[FeedPart] = []
-    for partition, more, (version, number), lines in reply:
-        texts = [(int(each), place, text.decode()) for each, place, text in lines]
-        parts.append(FeedPart(partition, more == 1, (int(version), number), texts))
-    return parts
+def feeds_of(reply: Any) -> list[tuple[int, list[Write]]]:
+    """Partitions that have news, with their writes."""
+    feeds: list[tuple[int, list[Write]]] = []
+    for key, entries in reply or ():
+        number = int(key[key.index(b"{fp:") + 4 : key.index(b"}")])
+        writes = [Write(int(id.partition(b"-")[0]), cells[1::2]) for id, cells in entries]
+        feeds.append((number, writes))
+    return feeds
 
 
 def refused_of(ids: Sequence[ExecutionId], reply: Any) -> dict[int, Execution | None]:

@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Event, Feed, Value
 from flowfabric.errors import CursorExpired
-from flowfabric.store.valkey.calls import Call, Caller, command, reading
+from flowfabric.store.valkey.calls import Call, Caller, command
 from flowfabric.store.valkey.codec import feeds_of, history_of, newest_of, state_or_held, uuid_of
 from flowfabric.store.valkey.cursors import (
     START,
@@ -22,9 +22,7 @@ from flowfabric.store.valkey.cursors import (
 )
 from flowfabric.store.valkey.writing import Keys
 
-PAGE = 250
-# Lines that are only looked at cost little: more of them at a time.
-LOOKED_AT = 2_000
+WRITES = 16
 
 _detail = msgspec.json.Decoder(dict[str, Value])
 
@@ -93,14 +91,15 @@ class Log:
 
     async def _last_lines(self) -> list[Line]:
         """The last line of every partition that has one."""
-        numbers = range(self._counts.flow)
-        calls = [reading("newest", self._keys.partition(number)) for number in numbers]
-        found = [newest_of(reply) for reply in await self._caller.all(calls)]
-        return [
-            Line(line[0], partition, line[1], line[2])
-            for partition, line in enumerate(found)
-            if line is not None
-        ]
+        keys = [self._keys.partition(number) for number in range(self._counts.flow)]
+        replies = await self._caller.all([command(key, "HMGET", key, "spot", "line") for key in keys])
+        lines: list[Line] = []
+        for partition, reply in enumerate(replies):
+            found = newest_of(reply)
+            if found is not None:
+                spot = parse_spot(found[0])
+                lines.append(Line(spot.version, partition, spot.number, found[1]))
+        return lines
 
     async def _newest(self, track: Track) -> list[Event]:
         lines = await self._last_lines()
@@ -125,39 +124,41 @@ class Log:
 
     async def _page(self, feed: Feed, reached: dict[int, Spot]) -> tuple[list[Line], bool]:
         """Lines as far as no partition can still have one before; moves what was reached."""
-        count = LOOKED_AT if feed.states else min(PAGE, feed.limit)
-        replies = await self._caller.all(self._feed_calls(feed, reached, count))
+        replies = await self._caller.all(self._feed_calls(reached))
         parts = [part for reply in replies for part in feeds_of(reply)]
-        ends = [Line(part.last[0], part.partition, part.last[1]) for part in parts if part.more]
+        ends = [
+            (writes[-1].version, partition)
+            for partition, writes in parts
+            if len(writes) == WRITES
+        ]
         end = min(ends, default=None)
+        wanted = tuple(f"{state}\t".encode() for state in feed.states)
         lines: list[Line] = []
-        for part in parts:
-            mine = [Line(version, part.partition, n, text) for version, n, text in part.lines]
-            last = Line(part.last[0], part.partition, part.last[1])
-            if end is None or last <= end:
-                reached[part.partition] = last.spot
-            else:
-                mine = [line for line in mine if line[:3] <= end[:3]]
-                reached |= {line.partition: line.spot for line in mine}
-            lines += mine
-        return sorted(lines), end is not None
+        for partition, writes in parts:
+            version, number = reached.get(partition, START)
+            for write in writes:
+                if end is not None and (write.version, partition) > end:
+                    break
+                first = number if write.version == version else 0
+                lines += [
+                    Line(write.version, partition, place, text.decode())
+                    for place, text in enumerate(write.lines[first:], first + 1)
+                    if not wanted or text.startswith(wanted)
+                ]
+                reached[partition] = Spot(write.version, len(write.lines))
+        lines.sort()
+        return lines, end is not None
 
-    def _feed_calls(self, feed: Feed, reached: dict[int, Spot], count: int) -> list[Call]:
+    def _feed_calls(self, reached: dict[int, Spot]) -> list[Call]:
+        """The write that was reached is read again: some of its lines may be left."""
         numbers = list(range(self._counts.flow))
         groups = [numbers] if self._keys.inline else [[number] for number in numbers]
         calls: list[Call] = []
         for group in groups:
-            spots = [(number, *reached.get(number, START)) for number in group]
+            keys = [f"{self._keys.partition(number)}:feed" for number in group]
+            spots = [max(reached.get(number, START).version - 1, 0) for number in group]
             calls.append(
-                reading(
-                    "feed",
-                    self._keys.partition(group[0]),
-                    f"{self._keys.prefix}:",
-                    count,
-                    len(feed.states),
-                    *feed.states,
-                    *(cell for spot in spots for cell in spot),
-                )
+                command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots)
             )
         return calls
 
