@@ -28,7 +28,8 @@ KEY = f"{PREFIX}:{{fp:7}}"
 LIBRARY = """#!lua name=ffbench
 redis.register_function('ffbench_write', function(keys, args)
   for item = 1, #args, 2 do
-    redis.call('HSET', keys[1] .. args[item], 'state', 'active', 'worker', 'w', 'body', args[item + 1])
+    local key = keys[1] .. args[item]
+    redis.call('HSET', key, 'state', 'active', 'worker', 'w', 'body', args[item + 1])
     redis.call('ZADD', keys[1] .. ':due', '1', args[item])
   end
   return {'ok', #args / 2}
@@ -77,13 +78,19 @@ class Thin(asyncio.Protocol):
         self._transport.close()
 
 
-async def open_thin(url: str) -> Opened:
+async def connect_thin(url: str) -> Thin:
     parts = urlsplit(url)
     hiredis = importlib.import_module("hiredis")
     loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(lambda: Thin(hiredis), parts.hostname, parts.port)
+    where = (parts.hostname or "localhost", parts.port or 6379)
+    _, link = await loop.create_connection(lambda: Thin(hiredis), *where)
     if parts.password:
         await link.call("AUTH", parts.username or "default", parts.password)
+    return link
+
+
+async def open_thin(url: str) -> Opened:
+    link = await connect_thin(url)
 
     async def close() -> None:
         link.close()
@@ -170,12 +177,7 @@ async def run(url: str, seconds: float) -> dict[str, dict[str, int]]:
 
 
 async def prepare(url: str) -> tuple[Thin, Close]:
-    parts = urlsplit(url)
-    loop = asyncio.get_running_loop()
-    hiredis = importlib.import_module("hiredis")
-    _, link = await loop.create_connection(lambda: Thin(hiredis), parts.hostname, parts.port)
-    if parts.password:
-        await link.call("AUTH", parts.username or "default", parts.password)
+    link = await connect_thin(url)
     await link.call("FUNCTION", "LOAD", "REPLACE", LIBRARY)
 
     async def close() -> None:

@@ -11,10 +11,10 @@ they are functions of the head:
 What holds for every verb:
 
 * Verbs may be called from any thread that runs an event loop, many at a time.
-* What a writing verb does in one scope, a partition or the lanes, happens as a whole or not at all,
-  also when the process is killed in it. When it raises, nothing of it is written, unless the outcome
-  is unknown (a lost connection), or part of it belongs to another scope; then it can be repeated
-  with the same ids and tokens and gives the same answer.
+* What a writing verb does in one scope, a partition or the lanes, happens as a whole or not at
+  all, also when the process is killed in it. When it raises, nothing of it is written, unless the
+  outcome is unknown (a lost connection) or part of it belongs to another scope; then it can be
+  repeated with the same ids and tokens and gives the same answer.
 * `now_ms` is the caller's time. A store refuses the whole call with `ClockSkew` when it differs
   from its own clock by more than half a second. Leases are compared with the store's own clock.
 * At most one change per record per call.

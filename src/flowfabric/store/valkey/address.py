@@ -116,5 +116,7 @@ def _timeout(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.05 <= seconds <= 600:
-        raise InvalidInput(f"{text!r} is no time to wait", field="timeout", hint="seconds, 0.05 to 600")
+        raise InvalidInput(
+            f"{text!r} is no time to wait", field="timeout", hint="seconds, 0.05 to 600"
+        )
     return seconds

@@ -58,9 +58,7 @@ class Claiming:
             leases = await self._best(ask, moment)
         return leases
 
-    async def _held(
-        self, ask: Claim, moment: Moment, counts: PartitionCounts
-    ) -> list[Lease]:
+    async def _held(self, ask: Claim, moment: Moment, counts: PartitionCounts) -> list[Lease]:
         """What an earlier call with this token took; it may be anywhere."""
         calls = [
             reading("held", self._keys.partition(number), *moment.cells, ask.token)
@@ -86,9 +84,7 @@ class Claiming:
         while len(taken) < ask.limit:
             shares = await self._shares(ask, moment, ask.limit - len(taken))
             calls = [
-                function(
-                    "claim", self._keys.partition(number), *self._cells(ask, moment, share)
-                )
+                function("claim", self._keys.partition(number), *self._cells(ask, moment, share))
                 for number, share in shares.items()
             ]
             more = await self._take(calls, ask)

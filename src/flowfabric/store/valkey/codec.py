@@ -29,7 +29,7 @@ from flowfabric.core.states import LaneState, State
 from flowfabric.store.cursor import unreadable
 from flowfabric.store.valkey.link import Cell
 
-_Parse = Callable[[bytes], Value]
+_Parse = Callable[[bytes], Any]
 _UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
 
 
@@ -66,6 +66,7 @@ _USUAL = _usual(Execution)
 _COLUMNS = tuple(_USUAL)
 _USUAL_VALUES = tuple(_USUAL.values())
 _STATES = {state.value.encode(): state for state in State}
+
 
 def uuid_of(id: ExecutionId) -> str:
     """The part of an id that is not its partition."""

@@ -17,7 +17,9 @@ from flowfabric.errors import CursorExpired, InvalidInput
 
 REWIND_MS = 60_000
 
-_CURSOR = re.compile(r"([0-9a-z]{1,64})\.([0-9a-f]{8}):((?:[0-9a-f]{1,4}=[0-9a-f]{1,16}\.[0-9a-f]{1,16},?)*)")
+_CURSOR = re.compile(
+    r"([0-9a-z]{1,64})\.([0-9a-f]{8}):((?:[0-9a-f]{1,4}=[0-9a-f]{1,16}\.[0-9a-f]{1,16},?)*)"
+)
 
 
 class Spot(NamedTuple):

@@ -92,7 +92,9 @@ class Log:
     async def _last_lines(self) -> list[Line]:
         """The last line of every partition that has one."""
         keys = [self._keys.partition(number) for number in range(self._counts.flow)]
-        replies = await self._caller.all([command(key, "HMGET", key, "spot", "line") for key in keys])
+        replies = await self._caller.all(
+            [command(key, "HMGET", key, "spot", "line") for key in keys]
+        )
         lines: list[Line] = []
         for partition, reply in enumerate(replies):
             found = newest_of(reply)
@@ -127,9 +129,7 @@ class Log:
         replies = await self._caller.all(self._feed_calls(reached))
         parts = [part for reply in replies for part in feeds_of(reply)]
         ends = [
-            (writes[-1].version, partition)
-            for partition, writes in parts
-            if len(writes) == WRITES
+            (writes[-1].version, partition) for partition, writes in parts if len(writes) == WRITES
         ]
         end = min(ends, default=None)
         wanted = tuple(f"{state}\t".encode() for state in feed.states)
@@ -157,9 +157,7 @@ class Log:
         for group in groups:
             keys = [f"{self._keys.partition(number)}:feed" for number in group]
             spots = [max(reached.get(number, START).version - 1, 0) for number in group]
-            calls.append(
-                command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots)
-            )
+            calls.append(command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots))
         return calls
 
 

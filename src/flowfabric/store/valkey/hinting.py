@@ -17,7 +17,6 @@ from flowfabric.store.valkey.calls import Caller, command, function, reading
 from flowfabric.store.valkey.codec import peek_of
 from flowfabric.store.valkey.writing import Keys, Moment, hint_name
 
-
 SWEEP_SECONDS = 15.0
 DUE = "{due}"
 

@@ -15,8 +15,10 @@ import hiredis
 
 from flowfabric.errors import StoreUnavailable
 
-Reply = None | int | bytes | str | Exception | list["Reply"]
 Cell = str | int | bytes
+Reply = None | int | bytes | str | Exception | list["Reply"]
+# Its types ask for a tuple of one; it packs any number.
+_pack: Callable[[tuple[Cell, ...]], bytes] = getattr(hiredis, "pack_command")  # noqa: B009
 
 _NOTHING = object()
 
@@ -31,8 +33,7 @@ class ReplyError(Exception):
 
 def pack(*cells: Cell) -> bytes:
     """A request as it is sent; texts are UTF-8."""
-    packed: bytes = hiredis.pack_command(cells)
-    return packed
+    return _pack(cells)
 
 
 class Link(asyncio.Protocol):
@@ -137,9 +138,7 @@ class _Asked:
 
     __slots__ = ("count", "future", "replies", "until")
 
-    def __init__(
-        self, future: asyncio.Future[list[Reply]], count: int, until: float
-    ) -> None:
+    def __init__(self, future: asyncio.Future[list[Reply]], count: int, until: float) -> None:
         self.future = future
         self.count = count
         self.until = until

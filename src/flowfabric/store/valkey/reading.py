@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
+from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     DueBatch,
     Ended,
@@ -79,7 +79,9 @@ class Reading:
         upcoming: dict[int, int] = {}
         while True:
             next_ms = min(upcoming.values(), default=None)
-            sooner = [n for n, at in hints.items() if at <= now_ms or next_ms is None or at < next_ms]
+            sooner = [
+                n for n, at in hints.items() if at <= now_ms or next_ms is None or at < next_ms
+            ]
             if not sooner:
                 break
             passed = [number for number in sooner if hints[number] <= now_ms]
@@ -102,9 +104,7 @@ class Reading:
         scope = self._keys.partition(number)
         return reading("due", scope, *moment.cells, now_ms, limit)
 
-    async def find(
-        self, query: Query, moment: Moment, counts: PartitionCounts
-    ) -> list[Execution]:
+    async def find(self, query: Query, moment: Moment, counts: PartitionCounts) -> list[Execution]:
         """Partition by partition in the order of their tags, the first pages some at a time."""
         found: list[Execution] = []
         places = self._places(query, counts) if query.limit > 0 else []
