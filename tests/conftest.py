@@ -12,11 +12,14 @@ import asyncpg
 import pytest
 from hypothesis import settings
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.store import Store, open_store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.calls import command
+from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from tests.servers import SERVERS, store_url
@@ -46,7 +49,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres", "valkey", "valkey-cluster")
 
 
 @pytest.fixture(params=KINDS)
@@ -57,7 +60,7 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 
 async def discard(store: Store) -> None:
     """Close it, and leave nothing of it on a server."""
-    if isinstance(store, PostgresStore):
+    if isinstance(store, PostgresStore | ValkeyStore):
         await store.drop()
     await store.close()
 
@@ -93,6 +96,8 @@ def corrupter(store: Store) -> Corrupter:
                 raw.close()
             case PostgresStore():
                 await write_raw(store, id, "state", "melted")
+            case ValkeyStore():
+                await corrupt_valkey(store, id)
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
@@ -105,3 +110,8 @@ async def write_raw(store: PostgresStore, id: ExecutionId, column: str, text: st
     table = f'"{store.address.schema}".execution'
     await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
     await raw.close()
+
+
+async def corrupt_valkey(store: ValkeyStore, id: ExecutionId) -> None:
+    key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+    await store.caller.one(command(key, "HSET", key, "state", "melted"))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.model import (
     WRITABLE,
     Attempt,
@@ -116,7 +116,10 @@ class LaneChange(NamedTuple):
 
 
 class Changeset(msgspec.Struct, frozen=True):
-    """Several guarded changes, all or nothing; at most one per record."""
+    """Several guarded changes, all or nothing; at most one per record, all in one scope.
+
+    A scope is a partition, or the lanes: nothing can be written to two of them as a whole.
+    """
 
     transitions: Sequence[Transition] = ()
     lanes: Sequence[LaneChange] = ()
@@ -124,6 +127,9 @@ class Changeset(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         refuse_doubles([t.id for t in self.transitions])
         refuse_doubles([change.name for change in self.lanes])
+        scopes = {partition_of(t.id) for t in self.transitions}
+        if len(scopes) + bool(self.lanes) > 1:
+            raise IllegalTransition("a changeset of several scopes could be written in part")
 
 
 class Applied(NamedTuple):

@@ -12,7 +12,9 @@ from flowfabric.store.protocol import Store
 
 __all__ = ["Store", "open_store"]
 
-_EXTRAS = {"valkey": "valkey", "redis": "valkey"}
+_VALKEY = frozenset(
+    name + mode for name in ("valkey", "valkeys", "redis", "rediss") for mode in ("", "+cluster")
+)
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
 
@@ -22,7 +24,8 @@ def open_store(
     """The store that a URL names. Nothing is opened or created before `migrate`."""
     parts = urlsplit(url)
     if parts.fragment:
-        raise InvalidInput(f"{url!r} has a '#'", field="url", hint="write it as %23")
+        # The URL may hold a password: it is not shown.
+        raise InvalidInput("has a '#'", field="url", hint="write it as %23")
     match parts.scheme:
         case "memory":
             _options(parts.query, ())
@@ -31,18 +34,13 @@ def open_store(
             return _sqlite(url, clock, counts)
         case "postgresql" | "postgres":
             return _postgres(url, clock, counts)
-        case scheme if scheme.split("+")[0] in _EXTRAS:
-            extra = _EXTRAS[scheme.split("+")[0]]
-            raise MissingExtra(
-                f"{scheme}:// needs an extra",
-                field="url",
-                hint=f"pip install 'flowfabric[{extra}]'",
-            )
+        case scheme if scheme in _VALKEY:
+            return _valkey(url, clock, counts)
         case _:
             raise InvalidInput(
                 f"unknown scheme {parts.scheme + '://' if parts.scheme else 'in ' + repr(url)}",
                 field="url",
-                hint="use sqlite:///file.db, postgresql://host/database or memory://",
+                hint="use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or memory://",
             )
 
 
@@ -76,6 +74,22 @@ def _postgres(url: str, clock: Clock | None, counts: PartitionCounts | None) -> 
             "postgresql:// needs an extra", field="url", hint="pip install 'flowfabric[postgres]'"
         ) from error
     return PostgresStore(url, clock=clock, counts=counts)
+
+
+def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
+    try:
+        from flowfabric.store.valkey import ValkeyStore
+        from flowfabric.store.valkey.address import OPTIONS, parse_address
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise MissingExtra(
+            f"{urlsplit(url).scheme}:// needs an extra",
+            field="url",
+            hint="pip install 'flowfabric[valkey]'",
+        ) from error
+    address = parse_address(url, _options(urlsplit(url).query, OPTIONS))
+    return ValkeyStore(address, clock=clock, counts=counts)
 
 
 def _options(query: str, known: tuple[str, ...]) -> dict[str, str]:

@@ -11,9 +11,10 @@ they are functions of the head:
 What holds for every verb:
 
 * Verbs may be called from any thread that runs an event loop, many at a time.
-* A writing verb happens as a whole or not at all, also when the process is killed in it. When it
-  raises, nothing of it is written, unless the outcome is unknown (a lost connection); then it can
-  be repeated with the same ids and tokens and gives the same answer.
+* What a writing verb does in one scope, a partition or the lanes, happens as a whole or not at
+  all, also when the process is killed in it. When it raises, nothing of it is written, unless the
+  outcome is unknown (a lost connection) or part of it belongs to another scope; then it can be
+  repeated with the same ids and tokens and gives the same answer.
 * `now_ms` is the caller's time. A store refuses the whole call with `ClockSkew` when it differs
   from its own clock by more than half a second. Leases are compared with the store's own clock.
 * At most one change per record per call.
@@ -86,6 +87,9 @@ class Store(Protocol):
     async def claim(self, ask: Claim) -> list[Lease]:
         """Take up to `limit` ready executions of these lanes, best first, for one worker.
 
+        Best of all where the store can see it; a store of many servers compares the heads of at
+        least sixteen partitions that have work.
+
         Each taken row is changed as `core.transition.claimed` says, and nothing else is judged.
         No execution is given to two callers. With `only`, that one execution or nothing. With
         `repeated`, what an earlier call with the same token took is answered again, and new work
@@ -104,7 +108,10 @@ class Store(Protocol):
         ...
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
-        """Write all changes, or none and answer False when any guard does not hold."""
+        """Write all changes, or none and answer False when any guard does not hold.
+
+        They are of one scope: executions of one partition, or lanes.
+        """
         ...
 
     async def load(self, want: Want) -> list[Loaded | None]:
@@ -128,6 +135,8 @@ class Store(Protocol):
     async def tail(self, feed: Feed) -> list[Event]:
         """Read log lines after a cursor in the order they were committed; none is ever missed.
 
+        A store of many servers has that order within each partition, and orders partitions by
+        time; a cursor of one execution's lines, used for others, may then tell of lines again.
         A cursor of another life of the store, or one whose lines are gone, is `CursorExpired`.
         """
         ...

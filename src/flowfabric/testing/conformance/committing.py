@@ -20,7 +20,7 @@ from flowfabric.testing.conformance.steps import contents, head, loaded, put, re
 
 
 class Scene(NamedTuple):
-    """Two leases, two waiting rows, one lane, and a changeset about all of them."""
+    """Two leases, two waiting rows, one lane; a changeset about the rows, one about lanes."""
 
     leases: list[Lease]
     rows: list[Execution]
@@ -47,7 +47,8 @@ async def test_a_changeset_is_written_whole(store: Store, clock: VirtualClock) -
     on = await scene(store, clock)
     before = {row.id: row for row in (*(lease.head for lease in on.leases), *on.rows)}
 
-    assert await store.commit(Changeset(on.transitions, on.lanes), clock.now_ms())
+    assert await store.commit(Changeset(on.transitions), clock.now_ms())
+    assert await store.commit(Changeset(lanes=on.lanes), clock.now_ms())
 
     for transition in on.transitions:
         row = await head(store, transition.id)
@@ -108,20 +109,23 @@ def _spoiled(on: Scene, spoiler: Transition | LaneChange, place: str) -> Changes
     if isinstance(spoiler, Transition):
         others = [each for each in on.transitions if each.id != spoiler.id]
         members = [spoiler, *others] if place == "first" else [*others, spoiler]
-        return Changeset(members, on.lanes)
+        return Changeset(members)
     lanes = [each for each in on.lanes if each.name != spoiler.name]
     changes = [spoiler, *lanes] if place == "first" else [*lanes, spoiler]
-    return Changeset(on.transitions, changes)
+    return Changeset(lanes=changes)
 
 
 async def test_after_a_refused_changeset_its_members_can_be_written(
     store: Store, clock: VirtualClock
 ) -> None:
     on = await scene(store, clock)
-    spoiler = LaneChange("other", 1, LaneState.DISABLED)
-    assert not await store.commit(_spoiled(on, spoiler, "last"), clock.now_ms())
-    assert await store.commit(Changeset(on.transitions, on.lanes), clock.now_ms())
-    assert not await store.commit(Changeset(on.transitions, on.lanes), clock.now_ms())
+    lane = LaneChange("other", 1, LaneState.DISABLED)
+    stale = complete(_stale(on.leases[0]), clock.now_ms(), b"")
+    assert not await store.commit(_spoiled(on, lane, "last"), clock.now_ms())
+    assert not await store.commit(_spoiled(on, stale, "last"), clock.now_ms())
+    for changes in (Changeset(on.transitions), Changeset(lanes=on.lanes)):
+        assert await store.commit(changes, clock.now_ms())
+        assert not await store.commit(changes, clock.now_ms())
     assert (await head(store, on.leases[1].id)).state is State.CANCELLED
 
 
@@ -140,6 +144,19 @@ async def test_an_empty_changeset_holds(store: Store, clock: VirtualClock) -> No
     before = await contents(store)
     assert await store.commit(Changeset(), clock.now_ms())
     assert await contents(store) == before
+
+
+async def test_changes_of_two_scopes_cannot_be_a_changeset(
+    store: Store, clock: VirtualClock
+) -> None:
+    """No store of several servers could write them as a whole."""
+    on = await scene(store, clock)
+    elsewhere = (await put(store, clock, order(9, id=execution_id(9, partition=8))))[0]
+    tagged = set_tags(elsewhere, clock.now_ms(), {"a.b": "1"})
+    with pytest.raises(IllegalTransition):
+        Changeset(on.transitions, on.lanes)
+    with pytest.raises(IllegalTransition):
+        Changeset([*on.transitions, tagged])
 
 
 async def test_two_changes_of_one_record_cannot_be_a_changeset(

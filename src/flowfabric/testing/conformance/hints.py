@@ -14,9 +14,9 @@ from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import execution_id, order, policy, submissions
+from flowfabric.testing.build import OTHER_TOKEN, execution_id, order, policy, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, commit, put, put_and_take
+from flowfabric.testing.conformance.steps import apply, commit, put, put_and_take, take
 
 
 class Ear:
@@ -95,10 +95,11 @@ async def test_a_changed_lane_may_have_work(store: Store, clock: VirtualClock) -
 
 async def test_a_changeset_tells_of_all_that_is_in_it(store: Store, clock: VirtualClock) -> None:
     lease = await put_and_take(store, clock, order(0))
+    await put(store, clock, order(1, priority=1))
+    other = (await take(store, clock, token=OTHER_TOKEN))[0]
     ear = Ear(store)
-    ended = complete(lease, clock.now_ms(), b"")
-    change = LaneChange("new", 0, LaneState.ACTIVE)
-    assert await store.commit(Changeset([ended], [change]), clock.now_ms())
+    both = [complete(lease, clock.now_ms(), b""), delay(other, clock.now_ms(), None)]
+    await commit(store, clock, both)
     assert (ear.ready, ear.ended) == (True, {lease.id})
 
 

@@ -25,14 +25,15 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
     other = await put_and_take(store, clock, order(1))
     await put(store, clock, order(2))
     late_ms = clock.now_ms()
-    lane = LaneChange("new", 0, LaneState.PAUSED)
-    changes = Changeset([complete(other, late_ms, b"")], [lane])
+    changes = Changeset([complete(other, late_ms, b"")])
+    lanes = Changeset(lanes=[LaneChange("new", 0, LaneState.PAUSED)])
     return {
         "insert": lambda now_ms: store.insert(submissions([order(3)], now_ms), now_ms),
         "claim": lambda now_ms: store.claim(ask(now_ms, token=OTHER_TOKEN)),
         "apply": lambda now_ms: store.apply([complete(lease, late_ms, b"")], now_ms),
         "urgent apply": partial(store.apply, [complete(lease, late_ms, b"")], urgent=True),
         "commit": partial(store.commit, changes),
+        "commit of lanes": partial(store.commit, lanes),
         "empty insert": partial(store.insert, []),
         "repeated claim": lambda now_ms: store.claim(ask(now_ms, repeated=True)),
     }
@@ -44,6 +45,7 @@ VERBS = (
     "apply",
     "urgent apply",
     "commit",
+    "commit of lanes",
     "empty insert",
     "repeated claim",
 )
@@ -63,7 +65,7 @@ async def test_a_caller_whose_clock_is_off_writes_nothing(
     assert await contents(store) == before
 
 
-@pytest.mark.parametrize("verb", VERBS[:5])
+@pytest.mark.parametrize("verb", VERBS[:6])
 @pytest.mark.parametrize("off_ms", [-500, 500])
 async def test_a_clock_that_is_off_by_the_limit_will_do(
     store: Store, clock: VirtualClock, verb: str, off_ms: int

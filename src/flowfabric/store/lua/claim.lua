@@ -1,0 +1,289 @@
+-- Claims: the best rows of some ready queues, copied into leases.
+--
+-- On one server a claim looks at the hinted partitions itself; in a cluster the caller has looked
+-- and asks each partition for its share. A row is taken as the last decision left it: the claim
+-- only copies.
+
+local CHUNK = 64
+local PARTITIONS_AT_ONCE = 16
+
+-- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
+-- 11 how many lanes follow.
+local function read_ask(args)
+  local ask = {
+    namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
+    until_ms = args[9], is_start = args[10] == '1', now = args[1], lanes = {},
+    detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+  }
+  -- What is the same for every row that is taken.
+  ask.cells = {
+    'state', 'active', 'lease_token', ask.token, 'lease_until_ms', ask.until_ms,
+    'worker', ask.worker, 'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
+  }
+  if ask.is_start then
+    for _, cell in ipairs({'attempt_state', 'running_attempt', 'attempt_started_ms', ask.now}) do
+      ask.cells[#ask.cells + 1] = cell
+    end
+  end
+  for number = 1, tonumber(args[11]) do
+    ask.lanes[number] = args[11 + number]
+  end
+  return ask
+end
+
+-- Text order of two partition numbers within an id, where a brace follows: 70 comes before 7.
+local function is_before(first, second)
+  for position = 1, math.max(#first, #second) + 1 do
+    local a, b = string.byte(first .. '}', position), string.byte(second .. '}', position)
+    if a ~= b then
+      return (a or 0) < (b or 0)
+    end
+  end
+  return false
+end
+
+local function fill(queue)
+  local found = redis.call('ZRANGE', queue.key, queue.offset, queue.offset + CHUNK - 1, 'WITHSCORES')
+  queue.found, queue.at, queue.offset = found, 1, queue.offset + CHUNK
+  queue.score = tonumber(found[2])
+end
+
+local function advance(queue)
+  queue.at = queue.at + 2
+  if queue.at > #queue.found then
+    fill(queue)
+  else
+    queue.score = tonumber(queue.found[queue.at + 1])
+  end
+end
+
+local function goes_first(queue, best)
+  if queue.score ~= best.score then
+    return queue.score < best.score
+  end
+  if queue.rank ~= best.rank then
+    return queue.rank < best.rank
+  end
+  return queue.found[queue.at] < best.found[best.at]
+end
+
+local function best_of(queues)
+  local best
+  for _, queue in ipairs(queues) do
+    if queue.score and (best == nil or goes_first(queue, best)) then
+      best = queue
+    end
+  end
+  return best
+end
+
+-- The columns that a claim copies or counts on, if the row's place in the queue is true.
+local function read_ready(base, uuid, ask, lane)
+  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'state', 'namespace', 'lane', 'rev',
+    'epoch', 'due_ms', 'deadline_ms', 'attempt', 'next_attempt', 'next_kind', 'attempt_left_ms',
+    'started_ms', 'renewed_ms', 'lost', 'attempt_kind', 'attempt_until_ms')
+  if READY[cells[1]] and cells[2] == ask.namespace and cells[3] == lane then
+    return cells
+  end
+  return nil
+end
+
+-- The best rows of these partitions; rows that are no longer ready are noted to be forgotten.
+local function choose(scopes, ask, taken, stale)
+  local queues = {}
+  for rank, scope in ipairs(scopes) do
+    for _, lane in ipairs(ask.lanes) do
+      local key = scope.base .. ':ready:' .. queue_name(ask.namespace, lane)
+      local queue = {key = key, rank = rank, scope = scope, lane = lane, offset = 0}
+      fill(queue)
+      if queue.score then
+        watch(scope, ask.namespace, lane)
+        queues[#queues + 1] = queue
+      else
+        -- Somebody said that there is something: that hint goes away.
+        scope.queues[queue_name(ask.namespace, lane)] = false
+        scope.is_touched = true
+      end
+    end
+  end
+  while #taken < ask.limit do
+    local queue = best_of(queues)
+    if queue == nil then
+      return
+    end
+    local uuid = queue.found[queue.at]
+    local cells = read_ready(queue.scope.base, uuid, ask, queue.lane)
+    if cells then
+      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, cells = cells}
+    else
+      stale[#stale + 1] = {queue.key, uuid}
+    end
+    queue.scope.is_touched = true
+    advance(queue)
+  end
+end
+
+local function earliest(...)
+  local best
+  for _, text in ipairs({...}) do
+    if text ~= '' and (best == nil or tonumber(text) < tonumber(best)) then
+      best = text
+    end
+  end
+  return best
+end
+
+-- An attempt begins: which one, and how long it may take, was said by the last decision. A column
+-- that has its usual value is not kept.
+local function begin(ask, cells, set, gone, after)
+  local left = tonumber(cells[11])
+  after.attempt = cells[9] or '0'
+  set[#set + 1], set[#set + 2] = 'attempt', after.attempt
+  if not cells[12] then
+    set[#set + 1], set[#set + 2] = 'started_ms', ask.now
+  end
+  if cells[10] then
+    set[#set + 1], set[#set + 2] = 'attempt_kind', cells[10]
+  elseif cells[15] then
+    gone[#gone + 1] = 'attempt_kind'
+  end
+  if left then
+    local limit = whole(tonumber(ask.now) + left)
+    set[#set + 1], set[#set + 2] = 'attempt_until_ms', limit
+    after.due_ms = earliest(after.due_ms, limit)
+  elseif cells[16] then
+    gone[#gone + 1] = 'attempt_until_ms'
+  end
+  if cells[14] then
+    gone[#gone + 1] = 'lost'
+  end
+end
+
+local function take(row, ask)
+  local scope, cells, gone = row.scope, row.cells, {}
+  local key = scope.base .. ':x:' .. row.uuid
+  local after = {
+    state = 'active', namespace = cells[2], lane = cells[3], attempt = cells[8],
+    epoch = whole((tonumber(cells[5]) or 0) + 1),
+    due_ms = cells[7] and earliest(ask.until_ms, cells[7]) or ask.until_ms,
+  }
+  local set = {'rev', whole((tonumber(cells[4]) or 1) + 1), 'epoch', after.epoch, unpack(ask.cells)}
+  if cells[13] then
+    gone[1] = 'renewed_ms'
+  end
+  if ask.is_start then
+    begin(ask, cells, set, gone, after)
+  end
+  set[#set + 1], set[#set + 2] = 'due_ms', after.due_ms
+  redis.call('HSET', key, unpack(set))
+  if #gone > 0 then
+    redis.call('HDEL', key, unpack(gone))
+  end
+  index(scope, row.uuid, {state = cells[1], due_ms = cells[6] or ''}, after)
+  local detail = ask.detail .. (cells[10] or 'initial') .. '"}'
+  log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
+end
+
+-- Write what was chosen; answers the ids of what was taken, by partition.
+local function take_all(scopes, ask, taken, stale, hints)
+  local changes = {}
+  for _, entry in ipairs(stale) do
+    redis.call('ZREM', entry[1], entry[2])
+  end
+  for _, row in ipairs(taken) do
+    take(row, ask)
+    row.scope.taken = row.scope.taken or {row.scope.number}
+    table.insert(row.scope.taken, row.uuid)
+  end
+  local ids = {}
+  for _, scope in ipairs(scopes) do
+    if scope.is_touched then
+      ids[#ids + 1] = scope.taken
+      for _, change in ipairs(close(scope, hints)) do
+        changes[#changes + 1] = change
+      end
+    end
+  end
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, ids, changes}
+end
+
+-- The best of one partition.
+register('claim', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local ask, taken, stale = read_ask(args), {}, {}
+  choose({scope}, ask, taken, stale)
+  return take_all({scope}, ask, taken, stale, args[4])
+end)
+
+-- One named row of one partition, if it is ready in one of the lanes.
+register('claim_one', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local ask = read_ask(args)
+  local uuid = args[12 + #ask.lanes]
+  for _, lane in ipairs(ask.lanes) do
+    local cells = read_ready(scope.base, uuid, ask, lane)
+    if cells then
+      watch(scope, ask.namespace, lane)
+      scope.is_touched = true
+      local row = {scope = scope, uuid = uuid, cells = cells}
+      return take_all({scope}, ask, {row}, {}, args[4])
+    end
+  end
+  return {'ok', scope.at_ms, {}, {}}
+end)
+
+-- The partitions that hints name, some with the best heads of each lane, in the order of their ids.
+local function hinted(ask, args, offset)
+  local found, seen = {}, {}
+  for _, lane in ipairs(ask.lanes) do
+    local key = args[4] .. '{hint:' .. queue_name(ask.namespace, lane) .. '}'
+    for _, number in ipairs(redis.call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
+      if not seen[number] then
+        seen[number] = true
+        found[#found + 1] = number
+      end
+    end
+  end
+  table.sort(found, is_before)
+  return found
+end
+
+-- The best of all hinted partitions, when all keys are on one server.
+-- Differs: the declared key is where the hints are, and partitions are found through them.
+register('claim_hinted', function(keys, args)
+  local first = open(keys[1], args)
+  if first.refusal then
+    return first.refusal
+  end
+  local ask, taken, stale, opened, known = read_ask(args), {}, {}, {}, {}
+  local offset = 0
+  while #taken < ask.limit do
+    local scopes = {}
+    local partitions = hinted(ask, args, offset)
+    for _, number in ipairs(partitions) do
+      if not known[number] then
+        local scope = open(args[4] .. '{fp:' .. number .. '}', args)
+        if scope.refusal then
+          return scope.refusal
+        end
+        known[number] = true
+        scopes[#scopes + 1] = scope
+        opened[#opened + 1] = scope
+      end
+    end
+    if #partitions == 0 then
+      break
+    end
+    choose(scopes, ask, taken, stale)
+    offset = offset + PARTITIONS_AT_ONCE
+  end
+  local answer = take_all(opened, ask, taken, stale, args[4])
+  answer[2] = first.at_ms
+  return answer
+end)

@@ -1,0 +1,110 @@
+-- New executions with their bodies, tags and keys, all of one partition.
+--
+-- What many have in common is sent once, as a template of columns. A small payload is a field of
+-- the head, which stays compact up to this size; a larger one has a key of its own.
+
+local INLINE_BYTES_MAX = 64
+
+local function read_template(args, position)
+  local template = {first = position + 1, count = tonumber(args[position]), due_ms = ''}
+  for cell = template.first, position + template.count, 2 do
+    template[args[cell]] = args[cell + 1]
+  end
+  return template, template.first + template.count
+end
+
+local function read_item(scope, args, position, templates)
+  local template = tonumber(args[position + 2])
+  local item = {
+    uuid = args[position], payload = args[position + 1],
+    head = templates[math.abs(template)], is_looked_for = template < 0,
+    extra = position + 4, extra_count = tonumber(args[position + 3]),
+  }
+  if item.extra_count > 0 and args[item.extra] ~= '' then
+    local namespace = item.head.namespace
+    item.digest, item.until_ms = args[item.extra + 1], args[item.extra + 2]
+    item.key = scope.base .. ':key:' .. queue_name(namespace, args[item.extra])
+    item.owner = {string.match(scope.base, '{.*}') .. ':' .. item.uuid, item.digest}
+  end
+  return item, item.extra + item.extra_count
+end
+
+local function read_items(scope, args)
+  local templates, items, position = {}, {}, 6
+  for number = 1, tonumber(args[5]) do
+    templates[number], position = read_template(args, position)
+  end
+  while position <= #args do
+    items[#items + 1], position = read_item(scope, args, position, templates)
+  end
+  return items
+end
+
+-- What is known of an item before anything is written: nothing, its id, or the owner of its key.
+local function known(scope, item, seen)
+  if item.key and seen[item.key] == nil then
+    local cells = redis.call('HMGET', item.key, 'id', 'digest', 'until_ms')
+    local is_alive = cells[1] and tonumber(cells[3]) > tonumber(scope.now)
+    seen[item.key] = is_alive and {cells[1], cells[2]} or false
+  end
+  if item.key and seen[item.key] then
+    return seen[item.key]
+  end
+  if seen[item.uuid] == nil then
+    seen[item.uuid] = redis.call('EXISTS', scope.base .. ':x:' .. item.uuid) == 1
+  end
+  return seen[item.uuid] and 0 or nil
+end
+
+local function write_new(scope, args, item)
+  local base, uuid, head = scope.base, item.uuid, item.head
+  if #item.payload <= INLINE_BYTES_MAX then
+    redis.call('HSET', base .. ':x:' .. uuid, 'payload', item.payload, slice(args, head.first, head.count))
+  else
+    redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
+    redis.call('SET', base .. ':payload:' .. uuid, item.payload)
+  end
+  if item.extra_count > 3 then
+    redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
+  end
+  if item.key then
+    redis.call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
+    if args[2] == '' then
+      redis.call('PEXPIREAT', item.key, item.until_ms)
+    end
+  end
+  index(scope, uuid, {due_ms = ''}, head)
+  log(scope, uuid, 'submitted', head, '{}')
+end
+
+-- Arguments: 5 is how many templates follow, then items: id, payload, template (below zero: only
+-- look for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for
+-- a new one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
+register('insert', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local seen, answers, fresh = {}, {}, {}
+  for number, item in ipairs(read_items(scope, args)) do
+    local answer = known(scope, item, seen)
+    answers[number] = answer or (item.is_looked_for and -1 or 1)
+    if answer == nil and not item.is_looked_for then
+      fresh[#fresh + 1] = item
+      seen[item.uuid] = true
+      if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
+        seen[item.key] = item.owner
+      end
+      if READY[item.head.state] then
+        watch(scope, item.head.namespace, item.head.lane)
+      end
+    end
+  end
+  if #fresh == 0 then
+    return {'ok', scope.at_ms, answers, {}}
+  end
+  for _, item in ipairs(fresh) do
+    write_new(scope, args, item)
+  end
+  return {'ok', scope.at_ms, answers, close(scope, args[4])}
+end)

@@ -1,0 +1,172 @@
+-- What all functions share: time, indexes, the log, and what they tell the claimers.
+--
+-- A function works in one partition. Its one declared key is the partition's own record,
+-- `<prefix>:{fp:N}`; every other key is made from it and so lies in the same slot. Reads and checks
+-- come before the first write, and after that nothing raises. Nothing here decides: guards are
+-- compared, patches are written, and indexes follow from the head.
+
+local READY = {waiting = true, orphaned = true, revoked = true}
+-- The index of ids is by how an execution ended; all that have not ended are together, so that only
+-- the first and the last write of an execution touch it.
+local CLASSES = {completed = 1, failed = 2, cancelled = 3, expired = 4, skipped = 5}
+local OPEN = 0
+local LOG_LINES_MAX = 1000
+local PRIORITY_MAX = 9000
+-- A score is exact below 2^53: 9000 priorities times thirty years of milliseconds since 2017.
+local AGE_SPAN_MS = 1e12
+local AGE_FROM_MS = 15e11
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The place in a ready queue: highest priority first, then oldest; equal ones go by their id.
+local function place(priority, created_ms)
+  local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, tonumber(priority) or 0))
+  local age = math.max(0, math.min(AGE_SPAN_MS - 1, (tonumber(created_ms) or 0) - AGE_FROM_MS))
+  return whole(rank * AGE_SPAN_MS + age)
+end
+
+-- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
+local function queue_name(namespace, lane)
+  return #namespace .. ':' .. namespace .. ':' .. lane
+end
+
+local function first_score(key)
+  return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
+end
+
+local function as_score(text)
+  return text == '' and '' or whole(tonumber(text))
+end
+
+-- Begin: arguments 1 to 3 are the caller's time, a time that replaces the server's in tests, and
+-- how far they may be apart. While a slot migrates, looking for a key that never exists raises
+-- here, before anything is written. A partition's time never goes back.
+local function open(base, args)
+  redis.call('EXISTS', base .. ':canary')
+  local at_ms = tonumber(args[2])
+  if not at_ms then
+    local clock = redis.call('TIME')
+    at_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  end
+  local seen = redis.call('HMGET', base, 'time_ms', 'version')
+  at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
+  local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
+  return {
+    base = base,
+    number = string.match(base, '{fp:(%d+)}'),
+    now = args[1],
+    at_ms = at_ms,
+    refusal = is_off and {'skew', at_ms} or nil,
+    -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
+    version = math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000),
+    lines = {},
+    queues = {},
+    due = as_score(first_score(base .. ':due')),
+  }
+end
+
+-- Remember how a ready queue begins, to tell afterwards whether that changed.
+local function watch(scope, namespace, lane)
+  local name = queue_name(namespace, lane)
+  if scope.queues[name] == nil then
+    scope.queues[name] = as_score(first_score(scope.base .. ':ready:' .. name))
+  end
+end
+
+-- Keep a hint, unless a newer one is known. An empty score means that there is nothing.
+local function tell(key, partition, version, score)
+  local seen = redis.call('HGET', key .. ':version', partition)
+  if seen and tonumber(seen) >= tonumber(version) then
+    return
+  end
+  redis.call('HSET', key .. ':version', partition, version)
+  if score == '' then
+    redis.call('ZREM', key, partition)
+  else
+    redis.call('ZADD', key, score, partition)
+  end
+end
+
+-- End: note the time, and tell what changed at the head of the queues. With `hints`, the place of
+-- the hint keys when all keys are on one server, it is told here; else the caller passes it on.
+local function close(scope, hints)
+  local partition, version = scope.number, whole(scope.version)
+  local changed = {}
+  for name, before in pairs(scope.queues) do
+    local after = as_score(first_score(scope.base .. ':ready:' .. name))
+    if after ~= before then
+      changed[#changed + 1] = {'{hint:' .. name .. '}', partition, version, after}
+    end
+  end
+  local due = as_score(first_score(scope.base .. ':due'))
+  -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
+  if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
+    changed[#changed + 1] = {'{due}', partition, version, due}
+  end
+  local lines = scope.lines
+  if #lines > 0 then
+    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
+  else
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+  end
+  if hints == '' then
+    return changed
+  end
+  for _, change in ipairs(changed) do
+    tell(hints .. change[1], change[2], change[3], change[4])
+  end
+  return {}
+end
+
+-- Move a record between the indexes; each is a function of the head, before and after.
+local function index(scope, uuid, before, after)
+  local base = scope.base
+  local class = CLASSES[after.state] or OPEN
+  if not before.state or class ~= (CLASSES[before.state] or OPEN) then
+    redis.call('ZADD', base .. ':ids', class, uuid)
+  end
+  if READY[after.state] then
+    local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
+    redis.call('ZADD', queue, place(after.priority, after.created_ms), uuid)
+  elseif READY[before.state] then
+    redis.call('ZREM', base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
+  end
+  if before.due_ms ~= after.due_ms then
+    if after.due_ms ~= '' then
+      redis.call('ZADD', base .. ':due', after.due_ms, uuid)
+    else
+      redis.call('ZREM', base .. ':due', uuid)
+    end
+  end
+end
+
+-- One line, in the history of its execution and, with all others of this write, in the feed of
+-- its partition. A line is known by the write that it came with and its place among its lines.
+local function log(scope, uuid, kind, row, detail)
+  local lines = scope.lines
+  local cells = {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}
+  local line = table.concat(cells, '\t')
+  lines[#lines + 1] = 'line'
+  lines[#lines + 1] = line
+  local history = scope.base .. ':log:' .. uuid
+  local spot = whole(scope.version) .. '-' .. #lines / 2
+  if redis.call('RPUSH', history, spot .. '\t' .. line) > LOG_LINES_MAX then
+    redis.call('LTRIM', history, -LOG_LINES_MAX, -1)
+  end
+end
+
+local function slice(args, first, count)
+  return unpack(args, first, first + count - 1)
+end
+
+local function register(name, callback, flags)
+  redis.register_function{
+    function_name = 'ff@PROTOCOL@_' .. name, callback = callback, flags = flags or {},
+  }
+end
+
+local READ_ONLY = {'no-writes'}

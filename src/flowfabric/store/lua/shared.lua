@@ -1,0 +1,66 @@
+-- What belongs to no partition: how the store was set up, lanes, and hints.
+--
+-- The declared key names the scope; its records are made from it, as in a partition.
+
+-- Set up the store at its first start; answers how it was set up. Arguments 4 and on: the fields.
+register('setup', function(keys, args)
+  open(keys[1], args)
+  local meta = redis.call('HGETALL', keys[1])
+  if #meta > 0 then
+    return meta
+  end
+  redis.call('HSET', keys[1], slice(args, 4, #args - 3))
+  return redis.call('HGETALL', keys[1])
+end)
+
+-- Lanes come to be when something is submitted to them.
+register('lane_ensure', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  for position = 4, #args do
+    redis.call('HSETNX', keys[1] .. ':all', args[position], 'active 1')
+  end
+  return {'ok', scope.at_ms}
+end)
+
+-- Set lanes, or none when one of them is not as it was seen: name, revision seen, state, each.
+register('lane_change', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local lanes = keys[1] .. ':all'
+  for position = 4, #args, 3 do
+    local known = redis.call('HGET', lanes, args[position])
+    local rev = known and string.match(known, '(%d+)$') or '0'
+    if rev ~= args[position + 1] then
+      return {'ok', scope.at_ms, 0}
+    end
+  end
+  for position = 4, #args, 3 do
+    local rev = whole(tonumber(args[position + 1]) + 1)
+    redis.call('HSET', lanes, args[position], args[position + 2] .. ' ' .. rev)
+  end
+  return {'ok', scope.at_ms, 1}
+end)
+
+-- Keep hints: partition, version and score, each.
+register('hint', function(keys, args)
+  redis.call('EXISTS', keys[1] .. ':canary')
+  for position = 1, #args, 3 do
+    tell(keys[1], args[position], args[position + 1], args[position + 2])
+  end
+  return 'ok'
+end)
+
+-- Which partitions have something, those with the best heads first; argument 4 says how many.
+register('hinted', function(keys, args)
+  local scope = open(keys[1] .. ':scope', args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local last = tonumber(args[4]) - 1
+  return {'ok', scope.at_ms, redis.call('ZRANGE', keys[1], 0, last, 'WITHSCORES')}
+end, READ_ONLY)

@@ -1,0 +1,33 @@
+"""What a writing function answers: done, with what changed for others, or refused for its clock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowfabric.errors import ClockSkew
+from flowfabric.store.valkey.codec import change_of
+from flowfabric.store.valkey.link import Reply
+
+
+class Change(NamedTuple):
+    """What to tell the claimers: how a queue of a partition begins now, nothing if it is empty."""
+
+    name: str
+    partition: int
+    version: str
+    score: str
+
+
+class Answer(NamedTuple):
+    value: Reply
+    changes: list[Change]
+
+
+def answer_of(reply: Reply, now_ms: int) -> Answer:
+    """The answer, or `ClockSkew` when the server's clock did not agree."""
+    status, at_ms, *rest = reply if isinstance(reply, list) else [None, 0]
+    if status == b"skew" and isinstance(at_ms, int):
+        raise ClockSkew.between(at_ms, now_ms)
+    value = rest[0] if rest else None
+    changes = rest[1] if len(rest) > 1 and isinstance(rest[1], list) else []
+    return Answer(value, [Change(*change_of(change)) for change in changes])

@@ -1,0 +1,198 @@
+"""Claims: where hints say that something is ready, best first.
+
+On one server a single call looks at the hints, compares the heads of the hinted partitions and
+takes the best. In a cluster the same is three rounds: hints, heads, and each partition's share.
+Hints may be wrong in both directions; a look at everything, now and then, is the net under them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
+from flowfabric.core.model import Claim, Lease
+from flowfabric.store.valkey.answers import Change, answer_of
+from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
+from flowfabric.store.valkey.codec import (
+    bytes_of,
+    lease_of,
+    peek_of,
+    scored,
+    taken_of,
+    uuid_of,
+)
+from flowfabric.store.valkey.hinting import Hinting
+from flowfabric.store.valkey.link import Cell
+from flowfabric.store.valkey.writing import Keys, Moment, hint_name
+
+PARTITIONS_AT_ONCE = 16
+PEEK_MAX = 100
+
+
+class Ready(NamedTuple):
+    """A row at the head of some queue; they sort as they are to be taken."""
+
+    score: float
+    id: str
+    partition: int
+
+
+class Claiming:
+    def __init__(self, caller: Caller, keys: Keys, hinting: Hinting) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._hinting = hinting
+
+    async def claim(self, ask: Claim, moment: Moment, counts: PartitionCounts) -> list[Lease]:
+        if ask.repeated:
+            held = await self._held(ask, moment, counts)
+            if held:
+                return held
+        if ask.only is not None:
+            return await self._one(ask, moment)
+        await self._hinting.sweep_if_due(ask.namespace, ask.lanes, moment)
+        leases = await self._best(ask, moment)
+        if not leases and await self._hinting.sweep_if_new(ask.namespace, ask.lanes, moment):
+            leases = await self._best(ask, moment)
+        return leases
+
+    async def _held(self, ask: Claim, moment: Moment, counts: PartitionCounts) -> list[Lease]:
+        """What an earlier call with this token took; it may be anywhere."""
+        calls = [
+            reading("held", self._keys.partition(number), *moment.cells, ask.token)
+            for number in range(counts.flow)
+        ]
+        replies = await self._caller.all(calls)
+        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        return await self._fetch([id for a in answers for id in taken_of(a.value)], ask)
+
+    async def _one(self, ask: Claim, moment: Moment) -> list[Lease]:
+        if ask.only is None:
+            return []
+        scope = self._keys.partition(partition_of(ask.only))
+        cells = (*self._cells(ask, moment, 1), uuid_of(ask.only))
+        return await self._take([function("claim_one", scope, *cells)], ask)
+
+    async def _best(self, ask: Claim, moment: Moment) -> list[Lease]:
+        if self._keys.inline:
+            scope = self._keys.shared("hints")
+            call = function("claim_hinted", scope, *self._cells(ask, moment, ask.limit))
+            return await self._take([call], ask)
+        taken: list[Lease] = []
+        while len(taken) < ask.limit:
+            shares = await self._shares(ask, moment, ask.limit - len(taken))
+            calls = [
+                function("claim", self._keys.partition(number), *self._cells(ask, moment, share))
+                for number, share in shares.items()
+            ]
+            more = await self._take(calls, ask)
+            if not more:
+                break
+            taken += more
+        return _sorted(taken)
+
+    async def _take(self, calls: Sequence[Call], ask: Claim) -> list[Lease]:
+        replies = await self._caller.all(calls)
+        answers = [answer_of(reply, ask.now_ms) for reply in replies]
+        await self._hinting.tell([change for answer in answers for change in answer.changes])
+        return await self._fetch([id for a in answers for id in taken_of(a.value)], ask)
+
+    async def _fetch(self, ids: Sequence[ExecutionId], ask: Claim) -> list[Lease]:
+        """Heads with their inputs; what was lost since it was taken is not handed out.
+
+        A function would read every cell twice over, so plain commands read them.
+        """
+        keys = [f"{self._keys.partition(partition_of(id))}:x:{uuid_of(id)}" for id in ids]
+        replies = await self._caller.all([command(key, "HGETALL", key) for key in keys])
+        leases: list[Lease] = []
+        large: list[Lease] = []
+        for id, reply in zip(ids, replies, strict=True):
+            lease, is_large = lease_of(id, reply, ask.token)
+            if lease is not None:
+                (large if is_large else leases).append(lease)
+        return _sorted([*leases, *await self._payloads(large)])
+
+    async def _payloads(self, leases: Sequence[Lease]) -> list[Lease]:
+        scopes = [self._keys.partition(partition_of(lease.id)) for lease in leases]
+        calls = [
+            command(scope, "GET", f"{scope}:payload:{uuid_of(lease.id)}")
+            for scope, lease in zip(scopes, leases, strict=True)
+        ]
+        bodies = await self._caller.all(calls)
+        return [Lease(e.head, bytes_of(body)) for e, body in zip(leases, bodies, strict=True)]
+
+    def _cells(self, ask: Claim, moment: Moment, limit: int) -> tuple[Cell, ...]:
+        lanes = tuple(dict.fromkeys(ask.lanes))
+        return (
+            *moment.cells,
+            self._keys.hints,
+            ask.namespace,
+            limit,
+            ask.worker,
+            ask.token,
+            ask.now_ms + ask.ttl_ms,
+            int(ask.start),
+            len(lanes),
+            *lanes,
+        )
+
+    async def _shares(self, ask: Claim, moment: Moment, limit: int) -> dict[int, int]:
+        """How many of the best rows each partition has, by what is at the head of its queues."""
+        hinted = await self._hinted(ask, moment)
+        if len(hinted) < 2:
+            return dict.fromkeys(hinted, limit)
+        count = min(limit, PEEK_MAX)
+        calls = [
+            reading(
+                "peek",
+                self._keys.partition(number),
+                *moment.cells,
+                ask.namespace,
+                count,
+                *ask.lanes,
+            )
+            for number in hinted
+        ]
+        ready: list[Ready] = []
+        ends: list[Ready] = []
+        gone: list[Change] = []
+        for number, reply in zip(hinted, await self._caller.all(calls), strict=True):
+            version, _, queues = peek_of(reply)
+            for lane, heads in zip(ask.lanes, queues, strict=True):
+                rows = [Ready(score, execution_id(number, uuid), number) for uuid, score in heads]
+                ready += rows
+                if len(rows) == count:
+                    ends.append(rows[-1])
+                if not rows:
+                    gone.append(Change(hint_name(ask.namespace, lane), number, version, ""))
+        await self._hinting.tell(gone)
+        ready.sort()
+        # Behind the last row of a queue that was not seen whole there may be better ones.
+        end = min(ends, default=None)
+        best = [row for row in ready[:limit] if end is None or row <= end]
+        return dict(Counter(row.partition for row in best))
+
+    async def _hinted(self, ask: Claim, moment: Moment) -> list[int]:
+        """The partitions with the best heads, as far as it was told."""
+        calls = [
+            reading(
+                "hinted",
+                f"{self._keys.prefix}:{hint_name(ask.namespace, lane)}",
+                *moment.cells,
+                PARTITIONS_AT_ONCE,
+            )
+            for lane in dict.fromkeys(ask.lanes)
+        ]
+        best: dict[int, float] = {}
+        for reply in await self._caller.all(calls):
+            for number, score in scored(answer_of(reply, moment.now_ms).value):
+                partition = int(number)
+                best[partition] = min(score, best.get(partition, score))
+        return sorted(best, key=lambda partition: best[partition])[:PARTITIONS_AT_ONCE]
+
+
+def _sorted(leases: list[Lease]) -> list[Lease]:
+    leases.sort(key=lambda lease: (-lease.head.priority, lease.head.created_ms, lease.head.id))
+    return leases

@@ -1,0 +1,175 @@
+"""The log: lines of one execution, or of all, merged from the feeds of the partitions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
+from flowfabric.core.model import Event, Feed, Value
+from flowfabric.errors import CursorExpired
+from flowfabric.store.valkey.calls import Call, Caller, command
+from flowfabric.store.valkey.codec import feeds_of, history_of, newest_of, state_or_held, uuid_of
+from flowfabric.store.valkey.cursors import (
+    START,
+    Spot,
+    Track,
+    life_text,
+    parse_cursor,
+    parse_spot,
+    rewound,
+)
+from flowfabric.store.valkey.writing import Keys
+
+WRITES = 16
+
+_detail = msgspec.json.Decoder(dict[str, Value])
+
+
+class Line(NamedTuple):
+    """A line where it is; they sort in the order in which they are told."""
+
+    version: int
+    partition: int
+    number: int
+    text: str = ""
+
+    @property
+    def spot(self) -> Spot:
+        return Spot(self.version, self.number)
+
+
+class Log:
+    def __init__(self, caller: Caller, keys: Keys) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._counts = PartitionCounts()
+        self._incarnation = ""
+
+    def open(self, counts: PartitionCounts, incarnation: str) -> None:
+        self._counts = counts
+        self._incarnation = incarnation
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        life = await self._life()
+        spots, is_rewound = parse_cursor(feed.after, life)
+        if is_rewound:
+            spots = rewound(spots)
+            await self._require_there(spots)
+        track = Track(life, spots)
+        if feed.execution is not None:
+            return await self._history(feed, feed.execution, track)
+        if feed.newest and not feed.states:
+            return await self._newest(track)
+        return await self._all(feed, track)
+
+    async def _life(self) -> str:
+        network = self._caller.network
+        for place in network.places():
+            await network.link(place)
+        return life_text(self._incarnation, [network.lives[place] for place in network.places()])
+
+    async def _require_there(self, spots: dict[int, Spot]) -> None:
+        """A partition that ends before the cursor has lost more than is read again."""
+        last = {line.partition: line.spot for line in await self._last_lines()}
+        if any(spot > last.get(partition, START) for partition, spot in spots.items()):
+            raise CursorExpired
+
+    async def _history(self, feed: Feed, id: ExecutionId, track: Track) -> list[Event]:
+        partition = partition_of(id)
+        key = f"{self._keys.partition(partition)}:log:{uuid_of(id)}"
+        after = track.spots.get(partition, START)
+        reply = await self._caller.one(command(key, "LRANGE", key, 0, -1))
+        events: list[Event] = []
+        for place, text in history_of(reply):
+            spot = parse_spot(place)
+            if spot > after:
+                track.move(partition, spot)
+                events.append(_event(partition, text, track.cursor))
+        return events[-1:] if feed.newest else events[: feed.limit]
+
+    async def _last_lines(self) -> list[Line]:
+        """The last line of every partition that has one."""
+        keys = [self._keys.partition(number) for number in range(self._counts.flow)]
+        replies = await self._caller.all(
+            [command(key, "HMGET", key, "spot", "line") for key in keys]
+        )
+        lines: list[Line] = []
+        for partition, reply in enumerate(replies):
+            found = newest_of(reply)
+            if found is not None:
+                spot = parse_spot(found[0])
+                lines.append(Line(spot.version, partition, spot.number, found[1]))
+        return lines
+
+    async def _newest(self, track: Track) -> list[Event]:
+        lines = await self._last_lines()
+        fresh = [line for line in lines if line.spot > track.spots.get(line.partition, START)]
+        for line in fresh:
+            track.move(line.partition, line.spot)
+        last = max(fresh, default=None)
+        return [] if last is None else [_event(last.partition, last.text, track.cursor)]
+
+    async def _all(self, feed: Feed, track: Track) -> list[Event]:
+        """Page by page until there is enough; what was looked at is not looked at again."""
+        events: list[Event] = []
+        reached = dict(track.spots)
+        while len(events) < feed.limit:
+            lines, is_more = await self._page(feed, reached)
+            for line in lines[: feed.limit - len(events)]:
+                track.move(line.partition, line.spot)
+                events.append(_event(line.partition, line.text, track.cursor))
+            if not is_more:
+                break
+        return events[-1:] if feed.newest else events
+
+    async def _page(self, feed: Feed, reached: dict[int, Spot]) -> tuple[list[Line], bool]:
+        """Lines as far as no partition can still have one before; moves what was reached."""
+        replies = await self._caller.all(self._feed_calls(reached))
+        parts = [part for reply in replies for part in feeds_of(reply)]
+        ends = [
+            (writes[-1].version, partition) for partition, writes in parts if len(writes) == WRITES
+        ]
+        end = min(ends, default=None)
+        wanted = tuple(f"{state}\t".encode() for state in feed.states)
+        lines: list[Line] = []
+        for partition, writes in parts:
+            version, number = reached.get(partition, START)
+            for write in writes:
+                if end is not None and (write.version, partition) > end:
+                    break
+                first = number if write.version == version else 0
+                lines += [
+                    Line(write.version, partition, place, text.decode())
+                    for place, text in enumerate(write.lines[first:], first + 1)
+                    if not wanted or text.startswith(wanted)
+                ]
+                reached[partition] = Spot(write.version, len(write.lines))
+        lines.sort()
+        return lines, end is not None
+
+    def _feed_calls(self, reached: dict[int, Spot]) -> list[Call]:
+        """The write that was reached is read again: some of its lines may be left."""
+        numbers = list(range(self._counts.flow))
+        groups = [numbers] if self._keys.inline else [[number] for number in numbers]
+        calls: list[Call] = []
+        for group in groups:
+            keys = [f"{self._keys.partition(number)}:feed" for number in group]
+            spots = [max(reached.get(number, START).version - 1, 0) for number in group]
+            calls.append(command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots))
+        return calls
+
+
+def _event(partition: int, text: str, cursor: str) -> Event:
+    state, uuid, at_ms, kind, attempt, epoch, detail = text.split("\t", 6)
+    return Event(
+        cursor=cursor,
+        execution=execution_id(partition, uuid),
+        at_ms=int(at_ms),
+        kind=kind,
+        state=state_or_held(state),
+        attempt=int(attempt),
+        epoch=int(epoch),
+        detail=_detail.decode(detail),
+    )

@@ -1,0 +1,102 @@
+"""Hints: which partitions have ready work, and which have a timer soon.
+
+Writers tell what changed at the head of a queue; claimers and timekeepers look there first. On one
+server the functions tell it themselves. A sweep looks at every partition and tells what it finds:
+once for each lane that a process asks about, and then now and then, by one process of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from flowfabric.core.ids import PartitionCounts
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.valkey.answers import Change
+from flowfabric.store.valkey.calls import Caller, command, function, reading
+from flowfabric.store.valkey.codec import peek_of
+from flowfabric.store.valkey.writing import Keys, Moment, hint_name
+
+SWEEP_SECONDS = 15.0
+DUE = "{due}"
+
+
+class Hinting:
+    def __init__(self, caller: Caller, keys: Keys) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._counts = PartitionCounts()
+        self._seen: set[str] = set()
+        self._next: dict[str, float] = {}
+
+    def open(self, counts: PartitionCounts) -> None:
+        self._counts = counts
+        self.forget()
+
+    def forget(self) -> None:
+        """A server began anew: what was told may be wrong, so everything is looked at again."""
+        self._seen = set()
+
+    async def tell(self, changes: Sequence[Change]) -> None:
+        """Pass on what functions could not tell themselves. It may fail: a sweep is the net."""
+        if not changes:
+            return
+        told: dict[str, list[str | int]] = {}
+        for change in changes:
+            cells = told.setdefault(f"{self._keys.prefix}:{change.name}", [])
+            cells += (change.partition, change.version, change.score)
+        calls = [function("hint", key, *cells) for key, cells in told.items()]
+        try:
+            await self._caller.all(calls)
+        except FlowFabricError:
+            self.forget()
+
+    async def sweep_if_new(self, namespace: str, lanes: Sequence[str], moment: Moment) -> bool:
+        """Look at everything, if this process has not yet done so for these lanes."""
+        fresh = [lane for lane in lanes if hint_name(namespace, lane) not in self._seen]
+        if fresh:
+            await self._sweep(namespace, fresh, moment)
+        return bool(fresh)
+
+    async def sweep_if_due(self, namespace: str, lanes: Sequence[str], moment: Moment) -> None:
+        """Look at everything now and then; one process of all does it."""
+        late = [lane for lane in lanes if self._is_late(hint_name(namespace, lane))]
+        mine = [lane for lane in late if await self._is_mine(hint_name(namespace, lane))]
+        if mine:
+            await self._sweep(namespace, mine, moment)
+
+    async def sweep_timers(self, moment: Moment) -> None:
+        is_late = self._is_late(DUE)
+        if DUE not in self._seen or (is_late and await self._is_mine(DUE)):
+            await self._sweep("", (), moment)
+
+    def _is_late(self, name: str) -> bool:
+        """Whether it is time to look again; the first time is a while after it was first asked."""
+        now = time.monotonic()
+        if self._next.setdefault(name, now + SWEEP_SECONDS) > now:
+            return False
+        self._next[name] = now + SWEEP_SECONDS
+        return True
+
+    async def _is_mine(self, name: str) -> bool:
+        key = f"{self._keys.prefix}:{name}:sweep"
+        pause_ms = int(SWEEP_SECONDS * 1000)
+        reply = await self._caller.one(command(key, "SET", key, "1", "NX", "PX", pause_ms))
+        return reply is not None
+
+    async def _sweep(self, namespace: str, lanes: Sequence[str], moment: Moment) -> None:
+        calls = [
+            reading("peek", self._keys.partition(number), *moment.cells, namespace, 1, *lanes)
+            for number in range(self._counts.flow)
+        ]
+        names = [hint_name(namespace, lane) for lane in lanes]
+        self._seen |= {DUE, *names}
+        changes: list[Change] = []
+        for number, reply in enumerate(await self._caller.all(calls)):
+            version, due, queues = peek_of(reply)
+            if due:
+                changes.append(Change(DUE, number, version, due))
+            for name, heads in zip(names, queues, strict=True):
+                if heads:
+                    changes.append(Change(name, number, version, f"{heads[0][1]:.0f}"))
+        await self.tell(changes)

@@ -1,0 +1,55 @@
+"""The functions that run inside the server: one library, named by the protocol it speaks.
+
+Old and new programs share a server: each calls the library of its own protocol, and any change
+that the other could not live with gets a new number.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from flowfabric.errors import StoreMismatch
+from flowfabric.store.valkey.link import Link, ReplyError, pack
+from flowfabric.store.valkey.trouble import unavailable
+
+PROTOCOL = 1
+PARTS = ("lib", "insert", "apply", "claim", "read", "feed", "shared")
+
+
+def library_name(protocol: int = PROTOCOL) -> str:
+    return f"flowfabric_{protocol}"
+
+
+@cache
+def library_source(protocol: int = PROTOCOL) -> str:
+    folder = files("flowfabric.store.lua")
+    texts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in PARTS]
+    header = f"#!lua name={library_name(protocol)}\n"
+    return header + "\n".join(texts).replace("@PROTOCOL@", str(protocol))
+
+
+async def is_loaded(link: Link, place: object, protocol: int = PROTOCOL) -> bool:
+    """Whether the server has this very text: another one of the same name is not ours."""
+    request = pack("FUNCTION", "LIST", "LIBRARYNAME", library_name(protocol), "WITHCODE")
+    (reply,) = await link.ask([request])
+    if isinstance(reply, ReplyError):
+        raise unavailable(reply, place)
+    found = reply[0] if isinstance(reply, list) and reply else None
+    code = library_source(protocol).encode()
+    return isinstance(found, list) and any(cell == code for cell in found)
+
+
+async def load_library(link: Link, place: object, protocol: int = PROTOCOL) -> None:
+    """Make the server have our functions; repeating it changes nothing."""
+    if await is_loaded(link, place, protocol):
+        return
+    (reply,) = await link.ask([pack("FUNCTION", "LOAD", "REPLACE", library_source(protocol))])
+    if not isinstance(reply, ReplyError):
+        return
+    if "Error compiling" in str(reply) or "already exists" in str(reply):
+        raise StoreMismatch(
+            f"{place} does not take our functions: {reply}",
+            hint="another library uses names of ours, or the server is not Valkey or Redis",
+        ) from reply
+    raise unavailable(reply, place)

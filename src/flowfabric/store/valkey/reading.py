@@ -1,0 +1,158 @@
+"""The reading verbs: executions by id, what is due, what fits a query, lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.model import (
+    DueBatch,
+    Ended,
+    Execution,
+    Lane,
+    Loaded,
+    Query,
+    Want,
+)
+from flowfabric.store.valkey.answers import Change
+from flowfabric.store.valkey.calls import Call, Caller, command, reading
+from flowfabric.store.valkey.codec import (
+    Timer,
+    due_of,
+    ended_of,
+    found_of,
+    lanes_of,
+    loaded_of,
+    rows_of,
+    scored,
+    uuid_of,
+)
+from flowfabric.store.valkey.hinting import DUE, Hinting
+from flowfabric.store.valkey.link import Cell, Reply
+from flowfabric.store.valkey.writing import Keys, Moment, parts
+
+FIND_AT_ONCE = 16
+
+
+class Reading:
+    def __init__(self, caller: Caller, keys: Keys, hinting: Hinting) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._hinting = hinting
+
+    async def load(self, want: Want, moment: Moment) -> list[Loaded | None]:
+        flags = (int(want.payload), int(want.tags), int(want.attempts))
+        rows = await self._each("load", want.ids, (*moment.cells, *flags))
+        return [loaded_of(id, row) for id, row in zip(want.ids, rows, strict=True)]
+
+    async def endings(self, ids: Sequence[ExecutionId], moment: Moment) -> list[Ended | None]:
+        rows = await self._each("endings", ids, moment.cells)
+        return [ended_of(id, row) for id, row in zip(ids, rows, strict=True)]
+
+    async def _each(
+        self, name: str, ids: Sequence[ExecutionId], cells: tuple[Cell, ...]
+    ) -> list[Reply]:
+        """One row for each id, in the order asked for."""
+        groups = parts(ids, [0] * len(ids))
+        calls = [
+            reading(
+                name,
+                self._keys.partition(part.partition),
+                *cells,
+                *(uuid_of(ids[position]) for position in part.positions),
+            )
+            for part in groups
+        ]
+        rows: list[Reply] = [None] * len(ids)
+        for part, reply in zip(groups, await self._caller.all(calls), strict=True):
+            for position, row in zip(part.positions, rows_of(reply), strict=True):
+                rows[position] = row
+        return rows
+
+    async def due(self, now_ms: int, limit: int, moment: Moment) -> DueBatch:
+        """Look where hints say that a timer has passed, and where the next one seems to be."""
+        await self._hinting.sweep_timers(moment)
+        key = f"{self._keys.prefix}:{DUE}"
+        reply = await self._caller.one(command(key, "ZRANGE", key, 0, -1, "WITHSCORES"))
+        hints = {int(number): int(score) for number, score in scored(reply)}
+        timers: list[Timer] = []
+        upcoming: dict[int, int] = {}
+        while True:
+            next_ms = min(upcoming.values(), default=None)
+            sooner = [
+                n for n, at in hints.items() if at <= now_ms or next_ms is None or at < next_ms
+            ]
+            if not sooner:
+                break
+            passed = [number for number in sooner if hints[number] <= now_ms]
+            # Where nothing has passed only the soonest matters, unless it is not what it seemed.
+            look = passed or [min(sooner, key=lambda number: hints[number])]
+            calls = [self._due_call(number, now_ms, limit, moment) for number in look]
+            changes: list[Change] = []
+            for number, answer in zip(look, await self._caller.all(calls), strict=True):
+                version, first, later, rows = due_of(number, answer)
+                timers += rows
+                if first != str(hints.pop(number)):
+                    changes.append(Change(DUE, number, version, first))
+                if later:
+                    upcoming[number] = int(later)
+            await self._hinting.tell(changes)
+        timers.sort(key=lambda timer: timer[:2])
+        return DueBatch([row for *_, row in timers[:limit]], min(upcoming.values(), default=None))
+
+    def _due_call(self, number: int, now_ms: int, limit: int, moment: Moment) -> Call:
+        scope = self._keys.partition(number)
+        return reading("due", scope, *moment.cells, now_ms, limit)
+
+    async def find(self, query: Query, moment: Moment, counts: PartitionCounts) -> list[Execution]:
+        """Partition by partition in the order of their tags, the first pages some at a time."""
+        found: list[Execution] = []
+        places = self._places(query, counts) if query.limit > 0 else []
+        for start in range(0, len(places), FIND_AT_ONCE):
+            some = places[start : start + FIND_AT_ONCE]
+            calls = [self._find_call(number, after, query, moment) for number, after in some]
+            for (number, _), reply in zip(some, await self._caller.all(calls), strict=True):
+                last, rows = found_of(number, reply)
+                found += rows
+                while last and len(found) < query.limit:
+                    call = self._find_call(number, last, query, moment)
+                    last, rows = found_of(number, await self._caller.one(call))
+                    found += rows
+                if len(found) >= query.limit:
+                    return found[: query.limit]
+        return found
+
+    def _places(self, query: Query, counts: PartitionCounts) -> list[tuple[int, str]]:
+        """Where to look, and after which id: tags sort as texts, so 70 comes before 7."""
+        numbers: Iterable[int] = range(counts.flow)
+        if query.partition is not None:
+            numbers = [query.partition]
+        tags = sorted((f"{{fp:{number}}}:", number) for number in numbers)
+        after = query.after or ""
+        places: list[tuple[int, str]] = []
+        for tag, number in tags:
+            if after.startswith(tag):
+                places.append((number, after.removeprefix(tag)))
+            elif tag > after:
+                places.append((number, ""))
+        return places
+
+    def _find_call(self, number: int, after: str, query: Query, moment: Moment) -> Call:
+        return reading(
+            "find",
+            self._keys.partition(number),
+            *moment.cells,
+            after,
+            query.limit,
+            query.namespace or "",
+            query.lane or "",
+            query.kind or "",
+            len(query.states),
+            *query.states,
+            *(text for tag in query.tags.items() for text in tag),
+        )
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        key = f"{self._keys.shared('lanes')}:all"
+        lanes = lanes_of(await self._caller.one(command(key, "HGETALL", key)))
+        return [lane for lane in lanes if lane.name > after][:limit]

@@ -1,0 +1,288 @@
+"""The verbs of the waist over Valkey or Redis, one server or a cluster.
+
+Each partition is one scope: a call writes in one of them, as a whole or not at all. A verb about
+several partitions is several calls, sent at once, each repeatable.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.model import (
+    Claim,
+    DueBatch,
+    Ended,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Query,
+    Submission,
+    Want,
+)
+from flowfabric.core.transition import (
+    Applied,
+    Changeset,
+    Rejected,
+    Transition,
+    refuse_doubles,
+)
+from flowfabric.errors import ClockSkew, StoreMismatch, StoreUnavailable
+from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.upkeep import Size
+from flowfabric.store.valkey.address import Address
+from flowfabric.store.valkey.answers import Answer, answer_of
+from flowfabric.store.valkey.calls import Call, Caller, command, function
+from flowfabric.store.valkey.claiming import Claiming
+from flowfabric.store.valkey.codec import inserted_of, record, refused_of, rows_of, time_of
+from flowfabric.store.valkey.feed import Log
+from flowfabric.store.valkey.hinting import Hinting
+from flowfabric.store.valkey.library import PROTOCOL
+from flowfabric.store.valkey.network import Network
+from flowfabric.store.valkey.reading import Reading
+from flowfabric.store.valkey.upkeep import Keeping
+from flowfabric.store.valkey.waking import Waking
+from flowfabric.store.valkey.writing import (
+    Keys,
+    Moment,
+    apply_calls,
+    commit_call,
+    insert_calls,
+    lanes_call,
+)
+
+
+class ValkeyStore:
+    """One prefix on one server or cluster. `clock` replaces the servers' clocks in tests."""
+
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, counts: PartitionCounts | None = None
+    ) -> None:
+        self.hints = Hints(on_subscribe=self._listen)
+        self.address = address
+        self.keys = Keys(address.prefix, inline=not address.is_cluster)
+        self._clock = clock
+        self._wanted = counts
+        self._counts: PartitionCounts | None = None
+        self._lanes: set[str] = set()
+        self.network = Network(address, on_new_life=self._begin_anew)
+        self.caller = Caller(self.network)
+        self.trips = self.caller.trips
+        self._keeping = Keeping(self.network, self.keys)
+        self._hinting = Hinting(self.caller, self.keys)
+        self._claiming = Claiming(self.caller, self.keys, self._hinting)
+        self._reading = Reading(self.caller, self.keys, self._hinting)
+        self._log = Log(self.caller, self.keys)
+        self._waking = Waking(self.network, self.keys.shared("wake"), self.hints)
+
+    # -- opening ----------------------------------------------------------------------------
+
+    async def migrate(self) -> PartitionCounts:
+        if self._counts is None:
+            try:
+                await self.network.reach()
+                await self.network.load()
+                self._counts = await self._set_up()
+            except BaseException:
+                await self.close()
+                raise
+            self._hinting.open(self._counts)
+            self._waking.open()
+        return self._counts
+
+    async def _set_up(self) -> PartitionCounts:
+        wanted = self._wanted or PartitionCounts()
+        fields: dict[str, str | int] = {
+            "protocol": PROTOCOL,
+            "floor": PROTOCOL,
+            "flow": wanted.flow,
+            "budget": wanted.budget,
+            "quota": wanted.quota,
+            "incarnation": secrets.token_hex(8),
+        }
+        cells = [cell for field in fields.items() for cell in field]
+        call = function("setup", self.keys.shared("meta"), *self._moment(0).cells, *cells)
+        found = record(await self.caller.one(call))
+        counts = _checked(found, self._wanted, self.address.prefix)
+        self._log.open(counts, found["incarnation"])
+        return counts
+
+    async def close(self) -> None:
+        self._counts = None
+        self._lanes = set()
+        await self._waking.close()
+        await self.network.close()
+
+    def _begin_anew(self) -> None:
+        """A server was restarted or replaced: what it knew last may be gone."""
+        self._lanes = set()
+        self._hinting.forget()
+        self.hints.publish(Hint(foreign=True))
+
+    def _listen(self) -> None:
+        self._waking.listen()
+
+    async def now(self) -> int:
+        if self._clock is not None:
+            return self._clock.now_ms()
+        return time_of(await self.caller.one(command(self.keys.shared("meta"), "TIME")))
+
+    def _moment(self, now_ms: int) -> Moment:
+        return Moment(now_ms, None if self._clock is None else self._clock.now_ms())
+
+    def _known_counts(self) -> PartitionCounts:
+        if self._counts is None:
+            raise StoreUnavailable("the store is not open")
+        return self._counts
+
+    async def _refuse_skew(self, now_ms: int) -> None:
+        """For a call that has nothing to write, and so no server that would look at its clock."""
+        store_now_ms = await self.now()
+        if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
+            raise ClockSkew.between(store_now_ms, now_ms)
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        if not batch:
+            await self._refuse_skew(now_ms)
+            return []
+        moment = self._moment(now_ms)
+        await self._ensure_lanes({submission.execution.lane for submission in batch}, moment)
+        calls = list(insert_calls(self.keys, batch, moment))
+        answers = await self._write([call for _, call in calls], now_ms)
+        inserted: dict[int, Inserted] = {}
+        for (part, _), answer in zip(calls, answers, strict=True):
+            for position, reply in zip(part.positions, rows_of(answer.value), strict=True):
+                inserted[position] = inserted_of(batch[position].execution.id, reply)
+        self._tell(hint_of_inserts(batch))
+        return [inserted[position] for position in range(len(batch))]
+
+    async def _ensure_lanes(self, names: set[str], moment: Moment) -> None:
+        """A lane that is listed and has no executions is harmless; the reverse is not."""
+        fresh = sorted(names - self._lanes)
+        if fresh:
+            call = function("lane_ensure", self.keys.shared("lanes"), *moment.cells, *fresh)
+            answer_of(await self.caller.one(call), moment.now_ms)
+            self._lanes |= names
+
+    async def _write(self, calls: Sequence[Call], now_ms: int) -> list[Answer]:
+        """Every call is answered before a clock that was off is told of."""
+        self._known_counts()
+        replies = await self.caller.all(calls)
+        answers = [answer_of(reply, now_ms) for reply in replies]
+        await self._hinting.tell([change for answer in answers for change in answer.changes])
+        return answers
+
+    def _tell(self, hint: Hint) -> None:
+        self.hints.publish(hint)
+        self._waking.say(hint)
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        counts = self._known_counts()
+        if not ask.repeated and (ask.limit < 1 or not ask.lanes):
+            await self._refuse_skew(ask.now_ms)
+            return []
+        return await self._claiming.claim(ask, self._moment(ask.now_ms), counts)
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        del urgent
+        refuse_doubles([transition.id for transition in transitions])
+        if not transitions:
+            await self._refuse_skew(now_ms)
+            return []
+        calls = list(apply_calls(self.keys, transitions, self._moment(now_ms)))
+        answers = await self._write([call for _, call in calls], now_ms)
+        refused: dict[int, Execution | None] = {}
+        for (part, _), answer in zip(calls, answers, strict=True):
+            ids = [transitions[position].id for position in part.positions]
+            for place, row in refused_of(ids, answer.value).items():
+                refused[part.positions[place]] = row
+        self._tell(hint_of(transitions))
+        return [
+            Rejected(transition.id, refused[position])
+            if position in refused
+            else Applied(transition.id)
+            for position, transition in enumerate(transitions)
+        ]
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        moment = self._moment(now_ms)
+        if changes.lanes:
+            call = lanes_call(self.keys, changes, moment)
+            done = (await self._write([call], now_ms))[0].value == 1
+        elif changes.transitions:
+            call = commit_call(self.keys, changes.transitions, moment)
+            done = not rows_of((await self._write([call], now_ms))[0].value)
+        else:
+            await self._refuse_skew(now_ms)
+            done = True
+        if done:
+            told = hint_of(changes.transitions)
+            self._tell(told._replace(ready=True) if changes.lanes else told)
+        return done
+
+    # -- reading ----------------------------------------------------------------------------
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        return await self._reading.load(want, self._moment(0))
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        return await self._reading.endings(ids, self._moment(0))
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        self._known_counts()
+        return await self._reading.due(now_ms, limit, self._moment(0))
+
+    async def find(self, query: Query) -> list[Execution]:
+        return await self._reading.find(query, self._moment(0), self._known_counts())
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        self._known_counts()
+        return await self._log.tail(feed)
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        return await self._reading.lanes(after, limit)
+
+    # -- upkeep -----------------------------------------------------------------------------
+
+    async def pending(self) -> list[str]:
+        return await self._keeping.pending()
+
+    async def sizes(self) -> list[Size]:
+        return await self._keeping.sizes()
+
+    async def drop(self) -> None:
+        await self._keeping.drop()
+        self._counts = None
+        self._lanes = set()
+
+
+def _checked(found: dict[str, str], wanted: PartitionCounts | None, prefix: str) -> PartitionCounts:
+    """The counts that the store was set up with, if they and its protocol are what we can serve."""
+    try:
+        floor = int(found["floor"])
+        counts = PartitionCounts(*(int(found[name]) for name in ("flow", "budget", "quota")))
+    except (KeyError, ValueError):
+        raise StoreMismatch(
+            f"the keys that begin with {prefix!r} are not ours", hint="choose another ?prefix="
+        ) from None
+    if floor > PROTOCOL:
+        raise StoreMismatch(
+            f"the store needs protocol {floor}, this program speaks {PROTOCOL}",
+            hint="upgrade flowfabric here",
+        )
+    if wanted is not None and wanted != counts:
+        raise StoreMismatch(
+            f"the store was set up with {counts}, not {wanted}",
+            hint="leave the counts out, or use another ?prefix=",
+        )
+    return counts

@@ -1,0 +1,81 @@
+"""What the server's refusals mean: try again at once, try again soon, or tell the caller.
+
+A refusal is certain: the server did nothing. That is why some of them may be repeated here, while
+a lost connection may not.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store.valkey.link import ReplyError
+
+
+class Remedy(Enum):
+    """What to do about a refusal before asking again; NONE: it is the caller's to hear."""
+
+    ROUTE = auto()  # the slot lives elsewhere
+    WAIT = auto()  # the slot is on its way, or the server is not ready
+    LOAD = auto()  # the server does not have our functions
+    NONE = auto()
+
+
+_REMEDIES = {
+    "MOVED": Remedy.ROUTE,
+    "READONLY": Remedy.ROUTE,
+    # Followed, a call would see half of a partition: the other half is still where it was.
+    "ASK": Remedy.WAIT,
+    "TRYAGAIN": Remedy.WAIT,
+    "CLUSTERDOWN": Remedy.WAIT,
+    "MASTERDOWN": Remedy.WAIT,
+    "LOADING": Remedy.WAIT,
+}
+
+_HINTS = {
+    "OOM": "the server's maxmemory is reached: raise it or remove data; work goes on afterwards",
+    "MISCONF": "the server cannot write to its disk: free space, or look at its log",
+    "READONLY": "this is a replica: connect to the primary",
+    "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for",
+    "CLUSTERDOWN": "the cluster does not serve all slots: look at CLUSTER INFO",
+    "LOADING": "the server is reading its data from disk; try again soon",
+    "BUSY": "a script of somebody else is running for too long: SCRIPT KILL or FUNCTION KILL",
+    "WRONGPASS": "check the user and the password",
+    "NOAUTH": "the server wants a password: valkey://:password@host",
+    "NOPERM": "the user needs ~<prefix>:* &<prefix>:* and the commands that the guide lists",
+    "ASK": "slots are being moved between nodes; try again soon",
+}
+_AUTH = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+
+
+def remedy(error: ReplyError) -> Remedy:
+    text = str(error)
+    if "Function not found" in text:
+        return Remedy.LOAD
+    if "non local key" in text:
+        return Remedy.WAIT
+    return _REMEDIES.get(_code(text), Remedy.NONE)
+
+
+def unavailable(error: ReplyError, where: object) -> StoreUnavailable:
+    """The refusal as its caller hears it."""
+    text = str(error)
+    code = _code(text)
+    if "non local key" in text:
+        code = "ASK"
+    told = StoreUnavailable(
+        f"{where} refused: {text}",
+        hint=_HINTS.get(code, ""),
+        code="auth" if code in _AUTH else None,
+    )
+    told.__cause__ = error
+    return told
+
+
+def _code(text: str) -> str:
+    """Errors of a function are wrapped; the word inside says what it was."""
+    first = text.partition(" ")[0]
+    if first != "ERR":
+        return first
+    inner = text.removeprefix("ERR ").partition(" ")[0].lstrip("-")
+    return inner if inner in _HINTS or inner in _REMEDIES else first

@@ -1,0 +1,188 @@
+"""Wake-ups between processes: what a write made possible is published, and heard by others.
+
+One channel for all processes of a store. A message may be lost; whoever listens polls as well.
+While nobody else listens, little is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import suppress
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.errors import FlowFabricError, StoreUnavailable
+from flowfabric.store.hints import Hint, Hints
+from flowfabric.store.valkey.connecting import connect
+from flowfabric.store.valkey.link import Link, Reply, ReplyError, pack
+from flowfabric.store.valkey.network import Network
+
+logger = logging.getLogger("flowfabric.store.valkey")
+
+MUTE_SECONDS = 0.05
+AGAIN_SECONDS = (0.1, 5.0)
+PING_SECONDS = 30.0
+IDS_MAX = 64
+
+
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """A hint on its way to other processes."""
+
+    origin: str
+    ready: bool
+    due_ms: int | None
+    ended: list[str]
+    fenced: list[str]
+    foreign: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Notice).decode
+
+
+class Waking:
+    """`say` tells other processes; from the first listener on, theirs are heard."""
+
+    def __init__(self, network: Network, channel: str, hints: Hints) -> None:
+        self._network = network
+        self._channel = channel
+        self._hints = hints
+        self._origin = secrets.token_hex(8)
+        self._loops: list[asyncio.AbstractEventLoop] = []
+        self._ear: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self._hears = False
+        self._muted_until = 0.0
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+        if self._hints.is_heard:
+            self.listen()
+
+    def listen(self) -> None:
+        """Somebody in the running loop wants to hear."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops.append(loop)
+        if self._is_open and self._ear is None:
+            self._ear = (loop, loop.create_task(self._run()))
+
+    async def close(self) -> None:
+        self._is_open = False
+        self._loops.clear()
+        if self._ear is None:
+            return
+        loop, task = self._ear
+        if loop is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait([task])
+        else:
+            with suppress(RuntimeError):  # its loop is over, and the task with it
+                loop.call_soon_threadsafe(task.cancel)
+
+    # -- saying -----------------------------------------------------------------------------
+
+    def say(self, hint: Hint) -> None:
+        """Publish without waiting; a hint that cannot be sent now is not worth a connection."""
+        if hint == Hint() or time.monotonic() < self._muted_until:
+            return
+        link = self._network.ready_link(self._network.place(self._channel))
+        if link is not None:
+            word = "SPUBLISH" if self._network.address.is_cluster else "PUBLISH"
+            flight = link.ask([pack(word, self._channel, _encode(self._notice(hint)))])
+            flight.add_done_callback(self._said)
+
+    def _notice(self, hint: Hint) -> Notice:
+        is_long = len(hint.ended) > IDS_MAX or len(hint.fenced) > IDS_MAX
+        return Notice(
+            origin=self._origin,
+            ready=hint.ready,
+            due_ms=hint.due_ms,
+            ended=[] if is_long else list(hint.ended),
+            fenced=[] if is_long else list(hint.fenced),
+            foreign=is_long,
+        )
+
+    def _said(self, flight: asyncio.Future[list[Reply]]) -> None:
+        if flight.cancelled() or flight.exception() is not None:
+            return
+        heard_by = flight.result()[0]
+        if isinstance(heard_by, int) and heard_by <= int(self._hears):
+            self._muted_until = time.monotonic() + MUTE_SECONDS
+
+    # -- hearing ----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause, longest = AGAIN_SECONDS
+        try:
+            while True:
+                with suppress(FlowFabricError):
+                    await self._hear()
+                    pause = AGAIN_SECONDS[0]
+                self._hears = False
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, longest)
+        finally:
+            self._hears = False
+            self._ear = None
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """The loop that listened for all has ended: another one goes on."""
+        here = asyncio.get_running_loop()
+        self._loops = [loop for loop in self._loops if loop is not here and not loop.is_closed()]
+        if self._is_open and self._loops:
+            with suppress(RuntimeError):
+                self._loops[0].call_soon_threadsafe(self.listen)
+
+    async def _hear(self) -> None:
+        """Subscribe and stay until the connection is lost."""
+        is_cluster = self._network.address.is_cluster
+        place = self._network.place(self._channel)
+        link, _ = await connect(self._network.address, place, self._take)
+        try:
+            word = "SSUBSCRIBE" if is_cluster else "SUBSCRIBE"
+            (reply,) = await link.ask([pack(word, self._channel)])
+            if isinstance(reply, ReplyError):
+                await self._network.refresh()
+                return
+            self._hears = True
+            # What was said before we could hear it may have been anything.
+            self._hints.publish(Hint(foreign=True))
+            await self._stay(link)
+        finally:
+            link.lose(StoreUnavailable("nobody listens any more"))
+
+    async def _stay(self, link: Link) -> None:
+        while not link.is_lost:
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    await link.gone.wait()
+            except TimeoutError:
+                await link.ask([pack("PING")])
+
+    def _take(self, reply: list[Reply]) -> None:
+        if reply[0] == b"sunsubscribe":
+            # The slot of the channel has moved.
+            raise StoreUnavailable("the channel is elsewhere")
+        payload = reply[-1]
+        if reply[0] not in (b"message", b"smessage") or not isinstance(payload, bytes):
+            return
+        try:
+            notice = _decode(payload)
+        except msgspec.DecodeError:
+            notice = Notice("", False, None, [], [], foreign=True)
+        if notice.origin != self._origin:
+            self._hints.publish(
+                Hint(
+                    ready=notice.ready,
+                    due_ms=notice.due_ms,
+                    ended=tuple(map(ExecutionId, notice.ended)),
+                    fenced=tuple(map(ExecutionId, notice.fenced)),
+                    foreign=notice.foreign,
+                )
+            )
