@@ -154,18 +154,21 @@ class ValkeyStore:
             await self._refuse_skew(now_ms)
             return []
         moment = self._moment(now_ms)
-        await self._ensure_lanes({submission.execution.lane for submission in batch}, moment)
         calls = list(insert_calls(self.keys, batch, moment))
         answers = await self._write([call for _, call in calls], now_ms)
         inserted: dict[int, Inserted] = {}
         for (part, _), answer in zip(calls, answers, strict=True):
             for position, reply in zip(part.positions, rows_of(answer.value), strict=True):
                 inserted[position] = inserted_of(batch[position].execution.id, reply)
+        heads = [submission.execution for submission in batch]
+        # Also where the id was there: the call that made it may have ended before its lane was.
+        lanes = {head.lane for n, head in enumerate(heads) if inserted[n].id == head.id}
+        await self._ensure_lanes(lanes, moment)
         self._tell(hint_of_inserts(batch))
         return [inserted[position] for position in range(len(batch))]
 
     async def _ensure_lanes(self, names: set[str], moment: Moment) -> None:
-        """A lane that is listed and has no executions is harmless; the reverse is not."""
+        """Lanes are in a scope of their own, so they come to be after what is in them."""
         fresh = sorted(names - self._lanes)
         if fresh:
             call = function("lane_ensure", self.keys.shared("lanes"), *moment.cells, *fresh)
