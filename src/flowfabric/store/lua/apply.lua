@@ -87,21 +87,18 @@ local function read_items(args)
 end
 
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
-local function write_attempt(scope, args, item)
+local function write_attempt(args, item, is_known)
   local shape = item.shape
-  local key = scope.base .. ':attempt:' .. item.uuid .. ':' .. shape.attempt
-  local cells, size = shape.whole, #shape.whole
+  local cells, size, first = shape.whole, #shape.whole, 1
   if shape.has_result then
     cells[size + 1] = item.result
   end
-  if redis.call('EXISTS', key) == 0 then
-    redis.call('HSET', key, unpack(cells))
-  else
+  if is_known and redis.call('EXISTS', item.attempt) == 1 then
     local worked, ended = shape.worked, shape.ended
-    redis.call('HDEL', key, 'result', slice(args, ended.gone, ended.gone_count))
-    local first = worked.values.worker ~= '' and shape.began.count or shape.began.count + worked.count
-    redis.call('HSET', key, unpack(cells, first + 1))
+    redis.call('HDEL', item.attempt, 'result', slice(args, ended.gone, ended.gone_count))
+    first = 1 + shape.began.count + (worked.values.worker == '' and worked.count or 0)
   end
+  redis.call('HSET', item.attempt, unpack(cells, first))
   cells[size + 1] = nil
 end
 
@@ -122,16 +119,15 @@ local function changed(scope, item)
   return after
 end
 
-local function write(scope, args, item)
+local function write(scope, args, item, is_known)
   local key, patch = scope.base .. ':x:' .. item.uuid, item.shape.patch
-  local rev = whole((tonumber(item.head.rev) or 0) + 1)
-  redis.call('HSET', key, 'rev', rev, slice(args, patch.first, patch.count))
+  redis.call('HSET', key, 'rev', (tonumber(item.head.rev) or 0) + 1, slice(args, patch.first, patch.count))
   if patch.gone_count > 0 then
     redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
   end
   index(scope, item.uuid, item.head, item.after)
-  if item.shape.attempt then
-    write_attempt(scope, args, item)
+  if item.attempt then
+    write_attempt(args, item, is_known)
   end
   if item.extra_count > 0 then
     redis.call('HSET', scope.base .. ':tags:' .. item.uuid, slice(args, item.extra, item.extra_count))
@@ -148,12 +144,16 @@ register('apply', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local good, refused = {}, {}
+  local good, refused, attempts = {}, {}, {}
   for number, item in ipairs(read_items(args)) do
     item.head = read_head(scope.base, item.uuid)
     if item.head and holds(scope, item, item.head) then
       item.after = changed(scope, item)
       good[#good + 1] = item
+      if item.shape.attempt then
+        item.attempt = scope.base .. ':attempt:' .. item.uuid .. ':' .. item.shape.attempt
+        attempts[#attempts + 1] = item.attempt
+      end
     else
       local row = item.head and redis.call('HGETALL', scope.base .. ':x:' .. item.uuid) or {}
       refused[#refused + 1] = {number - 1, row}
@@ -162,8 +162,9 @@ register('apply', function(keys, args)
   if #good == 0 or (args[5] == '1' and #refused > 0) then
     return {'ok', scope.at_ms, refused, {}}
   end
+  local is_known = any_exists(attempts)
   for _, item in ipairs(good) do
-    write(scope, args, item)
+    write(scope, args, item, is_known)
   end
   return {'ok', scope.at_ms, refused, close(scope, args[4])}
 end)

@@ -77,19 +77,31 @@ local function best_of(queues)
   return best
 end
 
--- The columns that a claim copies or counts on, if the row's place in the queue is true.
-local function read_ready(base, uuid, ask, lane)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'state', 'namespace', 'lane', 'rev',
-    'epoch', 'due_ms', 'deadline_ms', 'attempt', 'next_attempt', 'next_kind', 'attempt_left_ms',
-    'started_ms', 'renewed_ms', 'lost', 'attempt_kind', 'attempt_until_ms')
-  if READY[cells[1]] and cells[2] == ask.namespace and cells[3] == lane then
-    return cells
+-- The columns that a claim counts on, if the row is ready as its queue says. What only an earlier
+-- attempt leaves behind is read if there was one.
+local function read_ready(base, uuid)
+  local key = base .. ':x:' .. uuid
+  local cells = redis.call('HMGET', key, 'state', 'rev', 'epoch', 'due_ms', 'deadline_ms',
+    'attempt_left_ms', 'attempt', 'next_kind')
+  if not READY[cells[1]] then
+    return nil
   end
-  return nil
+  local row = {
+    state = cells[1], rev = cells[2], epoch = cells[3], due_ms = cells[4] or '',
+    deadline_ms = cells[5], left_ms = tonumber(cells[6]), attempt = cells[7], kind = cells[8],
+    gone = {},
+  }
+  if row.attempt or row.epoch or row.kind then
+    local more = redis.call('HMGET', key, 'next_attempt', 'started_ms', 'renewed_ms', 'lost',
+      'attempt_kind', 'attempt_until_ms')
+    row.next_attempt, row.started_ms, row.renewed_ms = more[1], more[2], more[3]
+    row.lost, row.attempt_kind, row.attempt_until_ms = more[4], more[5], more[6]
+  end
+  return row
 end
 
--- The best rows of these partitions; rows that are no longer ready are noted to be forgotten.
-local function choose(scopes, ask, taken, stale)
+-- The best rows of these partitions; places of rows that are not ready are noted to be removed.
+local function choose(scopes, ask, taken)
   local queues = {}
   for rank, scope in ipairs(scopes) do
     for _, lane in ipairs(ask.lanes) do
@@ -112,84 +124,76 @@ local function choose(scopes, ask, taken, stale)
       return
     end
     local uuid = queue.found[queue.at]
-    local cells = read_ready(queue.scope.base, uuid, ask, queue.lane)
-    if cells then
-      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, cells = cells}
+    local row = read_ready(queue.scope.base, uuid)
+    if row then
+      row.scope, row.uuid, row.lane = queue.scope, uuid, queue.lane
+      taken[#taken + 1] = row
     else
-      stale[#stale + 1] = {queue.key, uuid}
+      gather(queue.scope.removed, queue.key, uuid)
     end
     queue.scope.is_touched = true
     advance(queue)
   end
 end
 
-local function earliest(...)
-  local best
-  for _, text in ipairs({...}) do
-    if text ~= '' and (best == nil or tonumber(text) < tonumber(best)) then
-      best = text
-    end
-  end
-  return best
+local function earlier(first, second)
+  return tonumber(second) < tonumber(first) and second or first
 end
 
 -- An attempt begins: which one, and how long it may take, was said by the last decision. A column
 -- that has its usual value is not kept.
-local function begin(ask, cells, set, gone, after)
-  local left = tonumber(cells[11])
-  after.attempt = cells[9] or '0'
+local function begin(ask, row, set, after)
+  local gone = row.gone
+  after.attempt = row.next_attempt or '0'
   set[#set + 1], set[#set + 2] = 'attempt', after.attempt
-  if not cells[12] then
+  if not row.started_ms then
     set[#set + 1], set[#set + 2] = 'started_ms', ask.now
   end
-  if cells[10] then
-    set[#set + 1], set[#set + 2] = 'attempt_kind', cells[10]
-  elseif cells[15] then
+  if row.kind then
+    set[#set + 1], set[#set + 2] = 'attempt_kind', row.kind
+  elseif row.attempt_kind then
     gone[#gone + 1] = 'attempt_kind'
   end
-  if left then
-    local limit = whole(tonumber(ask.now) + left)
+  if row.left_ms then
+    local limit = whole(tonumber(ask.now) + row.left_ms)
     set[#set + 1], set[#set + 2] = 'attempt_until_ms', limit
-    after.due_ms = earliest(after.due_ms, limit)
-  elseif cells[16] then
+    after.due_ms = earlier(after.due_ms, limit)
+  elseif row.attempt_until_ms then
     gone[#gone + 1] = 'attempt_until_ms'
   end
-  if cells[14] then
+  if row.lost then
     gone[#gone + 1] = 'lost'
   end
 end
 
 local function take(row, ask)
-  local scope, cells, gone = row.scope, row.cells, {}
+  local scope, gone, epoch = row.scope, row.gone, (tonumber(row.epoch) or 0) + 1
   local key = scope.base .. ':x:' .. row.uuid
   local after = {
-    state = 'active', namespace = cells[2], lane = cells[3], attempt = cells[8],
-    epoch = whole((tonumber(cells[5]) or 0) + 1),
-    due_ms = cells[7] and earliest(ask.until_ms, cells[7]) or ask.until_ms,
+    state = 'active', namespace = ask.namespace, lane = row.lane, attempt = row.attempt,
+    epoch = epoch,
+    due_ms = row.deadline_ms and earlier(ask.until_ms, row.deadline_ms) or ask.until_ms,
   }
-  local set = {'rev', whole((tonumber(cells[4]) or 1) + 1), 'epoch', after.epoch, unpack(ask.cells)}
-  if cells[13] then
+  local set = {'rev', (tonumber(row.rev) or 1) + 1, 'epoch', epoch, unpack(ask.cells)}
+  if row.renewed_ms then
     gone[1] = 'renewed_ms'
   end
   if ask.is_start then
-    begin(ask, cells, set, gone, after)
+    begin(ask, row, set, after)
   end
   set[#set + 1], set[#set + 2] = 'due_ms', after.due_ms
   redis.call('HSET', key, unpack(set))
   if #gone > 0 then
     redis.call('HDEL', key, unpack(gone))
   end
-  index(scope, row.uuid, {state = cells[1], due_ms = cells[6] or ''}, after)
-  local detail = ask.detail .. (cells[10] or 'initial') .. '"}'
+  index(scope, row.uuid, row, after)
+  local detail = ask.detail .. (row.kind or 'initial') .. '"}'
   log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
 end
 
 -- Write what was chosen; answers the ids of what was taken, by partition.
-local function take_all(scopes, ask, taken, stale, hints)
+local function take_all(scopes, ask, taken, hints)
   local changes = {}
-  for _, entry in ipairs(stale) do
-    redis.call('ZREM', entry[1], entry[2])
-  end
   for _, row in ipairs(taken) do
     take(row, ask)
     row.scope.taken = row.scope.taken or {row.scope.number}
@@ -213,9 +217,9 @@ register('claim', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local ask, taken, stale = read_ask(args), {}, {}
-  choose({scope}, ask, taken, stale)
-  return take_all({scope}, ask, taken, stale, args[4])
+  local ask, taken = read_ask(args), {}
+  choose({scope}, ask, taken)
+  return take_all({scope}, ask, taken, args[4])
 end)
 
 -- One named row of one partition, if it is ready in one of the lanes.
@@ -226,13 +230,15 @@ register('claim_one', function(keys, args)
   end
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
+  local cells = redis.call('HMGET', scope.base .. ':x:' .. uuid, 'namespace', 'lane')
   for _, lane in ipairs(ask.lanes) do
-    local cells = read_ready(scope.base, uuid, ask, lane)
-    if cells then
+    if cells[1] == ask.namespace and cells[2] == lane then
+      local row = read_ready(scope.base, uuid)
       watch(scope, ask.namespace, lane)
-      scope.is_touched = true
-      local row = {scope = scope, uuid = uuid, cells = cells}
-      return take_all({scope}, ask, {row}, {}, args[4])
+      if row then
+        row.scope, row.uuid, row.lane, scope.is_touched = scope, uuid, lane, true
+        return take_all({scope}, ask, {row}, args[4])
+      end
     end
   end
   return {'ok', scope.at_ms, {}, {}}
@@ -261,7 +267,7 @@ register('claim_hinted', function(keys, args)
   if first.refusal then
     return first.refusal
   end
-  local ask, taken, stale, opened, known = read_ask(args), {}, {}, {}, {}
+  local ask, taken, opened, known = read_ask(args), {}, {}, {}
   local offset = 0
   while #taken < ask.limit do
     local scopes = {}
@@ -280,10 +286,10 @@ register('claim_hinted', function(keys, args)
     if #partitions == 0 then
       break
     end
-    choose(scopes, ask, taken, stale)
+    choose(scopes, ask, taken)
     offset = offset + PARTITIONS_AT_ONCE
   end
-  local answer = take_all(opened, ask, taken, stale, args[4])
+  local answer = take_all(opened, ask, taken, args[4])
   answer[2] = first.at_ms
   return answer
 end)

@@ -40,6 +40,20 @@ local function read_items(scope, args)
   return items
 end
 
+-- Look at once whether any of the ids is there; only then at each.
+local function look_for_ids(scope, items)
+  local keys, seen = {}, {}
+  for number, item in ipairs(items) do
+    keys[number] = scope.base .. ':x:' .. item.uuid
+  end
+  if any_exists(keys) then
+    for number, item in ipairs(items) do
+      seen[item.uuid] = redis.call('EXISTS', keys[number]) == 1
+    end
+  end
+  return seen
+end
+
 -- What is known of an item before anything is written: nothing, its id, or the owner of its key.
 local function known(scope, item, seen)
   if item.key and seen[item.key] == nil then
@@ -49,9 +63,6 @@ local function known(scope, item, seen)
   end
   if item.key and seen[item.key] then
     return seen[item.key]
-  end
-  if seen[item.uuid] == nil then
-    seen[item.uuid] = redis.call('EXISTS', scope.base .. ':x:' .. item.uuid) == 1
   end
   return seen[item.uuid] and 0 or nil
 end
@@ -85,8 +96,9 @@ register('insert', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local seen, answers, fresh = {}, {}, {}
-  for number, item in ipairs(read_items(scope, args)) do
+  local items, answers, fresh = read_items(scope, args), {}, {}
+  local seen = look_for_ids(scope, items)
+  for number, item in ipairs(items) do
     local answer = known(scope, item, seen)
     answers[number] = answer or (item.is_looked_for and -1 or 1)
     if answer == nil and not item.is_looked_for then

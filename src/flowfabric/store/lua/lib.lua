@@ -60,8 +60,10 @@ local function open(base, args)
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
-    version = math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000),
+    version = whole(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
     lines = {},
+    added = {},
+    removed = {},
     queues = {},
     due = as_score(first_score(base .. ':due')),
   }
@@ -89,10 +91,36 @@ local function tell(key, partition, version, score)
   end
 end
 
--- End: note the time, and tell what changed at the head of the queues. With `hints`, the place of
--- the hint keys when all keys are on one server, it is told here; else the caller passes it on.
+-- Many members of a sorted set are written by one command.
+local function gather(sets, key, ...)
+  local cells = sets[key]
+  if cells == nil then
+    cells = {}
+    sets[key] = cells
+  end
+  for _, cell in ipairs({...}) do
+    cells[#cells + 1] = cell
+  end
+end
+
+-- End: write the indexes, the feed and the time, and tell what changed at the head of the queues.
+-- With `hints`, the place of the hint keys when all keys are on one server, it is told here; else
+-- the caller passes it on.
 local function close(scope, hints)
-  local partition, version = scope.number, whole(scope.version)
+  for key, members in pairs(scope.removed) do
+    redis.call('ZREM', key, unpack(members))
+  end
+  for key, cells in pairs(scope.added) do
+    redis.call('ZADD', key, unpack(cells))
+  end
+  local partition, version, lines = scope.number, scope.version, scope.lines
+  if #lines > 0 then
+    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
+  else
+    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+  end
   local changed = {}
   for name, before in pairs(scope.queues) do
     local after = as_score(first_score(scope.base .. ':ready:' .. name))
@@ -104,14 +132,6 @@ local function close(scope, hints)
   -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
   if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
     changed[#changed + 1] = {'{due}', partition, version, due}
-  end
-  local lines = scope.lines
-  if #lines > 0 then
-    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
-      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
-  else
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
   end
   if hints == '' then
     return changed
@@ -127,19 +147,19 @@ local function index(scope, uuid, before, after)
   local base = scope.base
   local class = CLASSES[after.state] or OPEN
   if not before.state or class ~= (CLASSES[before.state] or OPEN) then
-    redis.call('ZADD', base .. ':ids', class, uuid)
+    gather(scope.added, base .. ':ids', class, uuid)
   end
   if READY[after.state] then
     local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
-    redis.call('ZADD', queue, place(after.priority, after.created_ms), uuid)
+    gather(scope.added, queue, place(after.priority, after.created_ms), uuid)
   elseif READY[before.state] then
-    redis.call('ZREM', base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
+    gather(scope.removed, base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
   end
   if before.due_ms ~= after.due_ms then
     if after.due_ms ~= '' then
-      redis.call('ZADD', base .. ':due', after.due_ms, uuid)
+      gather(scope.added, base .. ':due', after.due_ms, uuid)
     else
-      redis.call('ZREM', base .. ':due', uuid)
+      gather(scope.removed, base .. ':due', uuid)
     end
   end
 end
@@ -148,15 +168,20 @@ end
 -- its partition. A line is known by the write that it came with and its place among its lines.
 local function log(scope, uuid, kind, row, detail)
   local lines = scope.lines
-  local cells = {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}
-  local line = table.concat(cells, '\t')
-  lines[#lines + 1] = 'line'
-  lines[#lines + 1] = line
+  local line = table.concat(
+    {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}, '\t')
+  local size = #lines
+  lines[size + 1], lines[size + 2] = 'line', line
   local history = scope.base .. ':log:' .. uuid
-  local spot = whole(scope.version) .. '-' .. #lines / 2
-  if redis.call('RPUSH', history, spot .. '\t' .. line) > LOG_LINES_MAX then
+  local kept = scope.version .. '-' .. size / 2 + 1 .. '\t' .. line
+  if redis.call('RPUSH', history, kept) > LOG_LINES_MAX then
     redis.call('LTRIM', history, -LOG_LINES_MAX, -1)
   end
+end
+
+-- Whether any of these keys is there: mostly none is, and one look says so.
+local function any_exists(keys)
+  return #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0
 end
 
 local function slice(args, first, count)

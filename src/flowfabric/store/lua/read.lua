@@ -67,7 +67,7 @@ register('due', function(keys, args)
     local uuid = passed[position]
     rows[#rows + 1] = {uuid, as_score(passed[position + 1]), flat(scope.base .. ':x:' .. uuid)}
   end
-  return {whole(scope.version - 1), scope.due, as_score(later[2] or ''), rows}
+  return {whole(tonumber(scope.version) - 1), scope.due, as_score(later[2] or ''), rows}
 end, READ_ONLY)
 
 -- How the ready queues of a namespace (argument 4) begin, argument 5 rows of each lane.
@@ -78,7 +78,7 @@ register('peek', function(keys, args)
     local key = scope.base .. ':ready:' .. queue_name(args[4], args[position])
     queues[#queues + 1] = redis.call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
   end
-  return {whole(scope.version - 1), scope.due, queues}
+  return {whole(tonumber(scope.version) - 1), scope.due, queues}
 end, READ_ONLY)
 
 -- What a claim with this token (argument 4) holds.

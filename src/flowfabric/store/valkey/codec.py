@@ -62,7 +62,9 @@ def _usual(record: type[msgspec.Struct]) -> dict[str, object]:
 
 _PARSERS = _parsers(Execution)
 _NAMES = {name: name.decode() for name in _PARSERS}
-_USUAL = _usual(Execution)
+# What a submit may leave empty is usual too, though the record asks for it.
+_LEFT_OUT: dict[str, Any] = {"creator": "", "policy": ""}
+_USUAL = _usual(Execution) | _LEFT_OUT
 _COLUMNS = tuple(_USUAL)
 _USUAL_VALUES = tuple(_USUAL.values())
 _STATES = {state.value.encode(): state for state in State}
@@ -135,7 +137,8 @@ def head_or_malformed(id: ExecutionId, reply: Any) -> Execution | Malformed | No
     cells = _pairs(reply)
     cells.pop(b"payload", None)
     try:
-        return Execution(id=id, **{_NAMES[n]: _PARSERS[n](cell) for n, cell in cells.items()})
+        fields = {_NAMES[name]: _PARSERS[name](cell) for name, cell in cells.items()}
+        return Execution(**(_LEFT_OUT | fields), id=id)
     except _UNREADABLE:
         return _loosely(id, cells)
 
@@ -145,7 +148,7 @@ def _loosely(id: ExecutionId, cells: dict[bytes, bytes]) -> Execution | Malforme
     known = {name: value for name, value in cells.items() if name in _PARSERS}
     try:
         fields: dict[str, Any] = {_NAMES[name]: _PARSERS[name](v) for name, v in known.items()}
-        return Execution(id=id, **fields)
+        return Execution(**(_LEFT_OUT | fields), id=id)
     except _UNREADABLE as error:
         rev, failures = _number(cells.get(b"rev", b"1")), _number(cells.get(b"failures"))
         return Malformed(id, rev, failures, f"{type(error).__name__}: {error}")

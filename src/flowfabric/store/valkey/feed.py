@@ -8,6 +8,7 @@ import msgspec
 
 from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Event, Feed, Value
+from flowfabric.core.states import State
 from flowfabric.errors import CursorExpired
 from flowfabric.store.valkey.calls import Call, Caller, command
 from flowfabric.store.valkey.codec import feeds_of, history_of, newest_of, state_or_held, uuid_of
@@ -22,7 +23,8 @@ from flowfabric.store.valkey.cursors import (
 )
 from flowfabric.store.valkey.writing import Keys
 
-WRITES = 16
+# How many writes of each partition are read at a time; each may have hundreds of lines.
+WRITES = 2
 
 _detail = msgspec.json.Decoder(dict[str, Value])
 
@@ -40,8 +42,18 @@ class Line(NamedTuple):
         return Spot(self.version, self.number)
 
 
+class Ahead(NamedTuple):
+    """Lines that follow a cursor and were read already."""
+
+    cursor: str
+    states: tuple[State, ...]
+    lines: list[Line]
+    reached: dict[int, Spot]
+
+
 class Log:
     def __init__(self, caller: Caller, keys: Keys) -> None:
+        self._ahead: Ahead | None = None
         self._caller = caller
         self._keys = keys
         self._counts = PartitionCounts()
@@ -50,6 +62,7 @@ class Log:
     def open(self, counts: PartitionCounts, incarnation: str) -> None:
         self._counts = counts
         self._incarnation = incarnation
+        self._ahead = None
 
     async def tail(self, feed: Feed) -> list[Event]:
         life = await self._life()
@@ -112,16 +125,22 @@ class Log:
         return [] if last is None else [_event(last.partition, last.text, track.cursor)]
 
     async def _all(self, feed: Feed, track: Track) -> list[Event]:
-        """Page by page until there is enough; what was looked at is not looked at again."""
+        """Page by page until there is enough. What was read and not told is kept for who goes on."""
+        ahead, self._ahead = self._ahead, None
+        lines: list[Line] = []
+        reached, is_more = dict(track.spots), True
+        if ahead is not None and (ahead.cursor, ahead.states) == (feed.after, feed.states):
+            lines, reached, is_more = ahead.lines, ahead.reached, True
         events: list[Event] = []
-        reached = dict(track.spots)
-        while len(events) < feed.limit:
-            lines, is_more = await self._page(feed, reached)
-            for line in lines[: feed.limit - len(events)]:
+        while len(events) < feed.limit and (lines or is_more):
+            if not lines:
+                lines, is_more = await self._page(feed, reached)
+            told, lines = lines[: feed.limit - len(events)], lines[feed.limit - len(events) :]
+            for line in told:
                 track.move(line.partition, line.spot)
                 events.append(_event(line.partition, line.text, track.cursor))
-            if not is_more:
-                break
+        if lines:
+            self._ahead = Ahead(track.cursor, feed.states, lines, reached)
         return events[-1:] if feed.newest else events
 
     async def _page(self, feed: Feed, reached: dict[int, Spot]) -> tuple[list[Line], bool]:
