@@ -94,24 +94,23 @@ def corrupter(store: Store) -> Corrupter:
                 with sqlite3.connect(store.path) as raw:
                     raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
                 raw.close()
-            case PostgresStore():
+            case PostgresStore() | ValkeyStore():
                 await write_raw(store, id, "state", "melted")
-            case ValkeyStore():
-                await corrupt_valkey(store, id)
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
     return corrupt
 
 
-async def write_raw(store: PostgresStore, id: ExecutionId, column: str, text: str) -> None:
+async def write_raw(
+    store: PostgresStore | ValkeyStore, id: ExecutionId, column: str, text: str
+) -> None:
     """Past the store, as a raw client could."""
+    if isinstance(store, ValkeyStore):
+        key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+        await store.caller.one(command(key, "HSET", key, column, text))
+        return
     raw = await asyncpg.connect(store.address.dsn)
     table = f'"{store.address.schema}".execution'
     await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
     await raw.close()
-
-
-async def corrupt_valkey(store: ValkeyStore, id: ExecutionId) -> None:
-    key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
-    await store.caller.one(command(key, "HSET", key, "state", "melted"))

@@ -21,6 +21,7 @@ from flowfabric.store.hints import Hint
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
@@ -236,7 +237,7 @@ async def write_policy(desk: Desk, id: ExecutionId, text: str) -> None:
             with sqlite3.connect(file.path) as raw:
                 raw.execute("UPDATE execution SET policy = ? WHERE id = ?", (text, id))
             raw.close()
-        case PostgresStore() as server:
+        case PostgresStore() | ValkeyStore() as server:
             await write_raw(server, id, "policy", text)
 
 

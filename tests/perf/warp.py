@@ -63,7 +63,7 @@ class WarpLoop(asyncio.SelectorEventLoop):
 
     def follow(self, store: BusyStore, clock: VirtualClock) -> None:
         """From now on time passes for this store and its clock too."""
-        self._warp.is_busy = lambda: store.under_way > 0
+        self._warp.is_busy = lambda: store.under_way > 0 or store.trips.is_waiting
         self._warp.on_jump = lambda seconds: _advance(clock, seconds)
 
 

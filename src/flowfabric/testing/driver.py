@@ -73,9 +73,6 @@ class Driver:
             await engine.open()
         self._picture = await look(self.store, self.clock.now_ms())
 
-    async def close(self) -> None:
-        await self.store.close()
-
     async def do(self, call: Callable[[], Awaitable[T]], *, writes: int = 1) -> T | FlowFabricError:
         """Call, and judge what became of the store; a refusal is an answer."""
         before = self.picture

@@ -79,15 +79,18 @@ class Ear:
 
     async def _listen_once(self) -> None:
         """Until the connection ends."""
-        connection = await open_connection(self._address, self._trips)
+        with self._trips.waiting():
+            connection = await open_connection(self._address, self._trips)
         ended = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: ended.set())
-            await connection.add_listener(self._channel, self._hear)
+            with self._trips.waiting():
+                await connection.add_listener(self._channel, self._hear)
             self._hints.publish(Hint(foreign=True))
             while not await _happens(ended, KEEPALIVE_SECONDS):
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await connection.run("SELECT 1")
+                with self._trips.waiting():
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await connection.run("SELECT 1")
         finally:
             connection.terminate()
 
