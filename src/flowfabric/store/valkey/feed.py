@@ -125,7 +125,7 @@ class Log:
         return [] if last is None else [_event(last.partition, last.text, track.cursor)]
 
     async def _all(self, feed: Feed, track: Track) -> list[Event]:
-        """Page by page until there is enough. What was read and not told is kept for who goes on."""
+        """Page by page until there is enough; what was read and not told is kept for later."""
         ahead, self._ahead = self._ahead, None
         lines: list[Line] = []
         reached, is_more = dict(track.spots), True
