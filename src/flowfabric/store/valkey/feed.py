@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +12,14 @@ from flowfabric.core.model import Event, Feed, Value
 from flowfabric.core.states import State
 from flowfabric.errors import CursorExpired
 from flowfabric.store.valkey.calls import Call, Caller, command
-from flowfabric.store.valkey.codec import feeds_of, history_of, newest_of, state_or_held, uuid_of
+from flowfabric.store.valkey.codec import (
+    Write,
+    feeds_of,
+    history_of,
+    newest_of,
+    state_or_held,
+    uuid_of,
+)
 from flowfabric.store.valkey.cursors import (
     START,
     Spot,
@@ -21,34 +29,18 @@ from flowfabric.store.valkey.cursors import (
     parse_spot,
     rewound,
 )
+from flowfabric.store.valkey.merging import WRITES, Line, Merge
 from flowfabric.store.valkey.writing import Keys
-
-# How many writes of each partition are read at a time; each may have hundreds of lines.
-WRITES = 2
 
 _detail = msgspec.json.Decoder(dict[str, Value])
 
 
-class Line(NamedTuple):
-    """A line where it is; they sort in the order in which they are told."""
-
-    version: int
-    partition: int
-    number: int
-    text: str = ""
-
-    @property
-    def spot(self) -> Spot:
-        return Spot(self.version, self.number)
-
-
 class Ahead(NamedTuple):
-    """Lines that follow a cursor and were read already."""
+    """Whoever goes on from this cursor need not read again what was read already."""
 
     cursor: str
     states: tuple[State, ...]
-    lines: list[Line]
-    reached: dict[int, Spot]
+    merge: Merge
 
 
 class Log:
@@ -113,7 +105,7 @@ class Log:
             found = newest_of(reply)
             if found is not None:
                 spot = parse_spot(found[0])
-                lines.append(Line(spot.version, partition, spot.number, found[1]))
+                lines.append(Line(spot.version, partition, spot.number, found[1].encode()))
         return lines
 
     async def _newest(self, track: Track) -> list[Event]:
@@ -122,62 +114,32 @@ class Log:
         for line in fresh:
             track.move(line.partition, line.spot)
         last = max(fresh, default=None)
-        return [] if last is None else [_event(last.partition, last.text, track.cursor)]
+        return [] if last is None else [_event(last.partition, last.text.decode(), track.cursor)]
 
     async def _all(self, feed: Feed, track: Track) -> list[Event]:
-        """Page by page until there is enough; what was read and not told is kept for later."""
         ahead, self._ahead = self._ahead, None
-        lines: list[Line] = []
-        reached, is_more = dict(track.spots), True
-        if ahead is not None and (ahead.cursor, ahead.states) == (feed.after, feed.states):
-            lines, reached, is_more = ahead.lines, ahead.reached, True
+        if ahead is not None and (ahead.cursor, ahead.states) == (track.cursor, feed.states):
+            merge = ahead.merge
+        else:
+            wanted = tuple(f"{state}\t".encode() for state in feed.states)
+            merge = Merge(self._counts.flow, track.spots, wanted)
         events: list[Event] = []
-        while len(events) < feed.limit and (lines or is_more):
-            if not lines:
-                lines, is_more = await self._page(feed, reached)
-            told, lines = lines[: feed.limit - len(events)], lines[feed.limit - len(events) :]
-            for line in told:
-                track.move(line.partition, line.spot)
-                events.append(_event(line.partition, line.text, track.cursor))
-        if lines:
-            self._ahead = Ahead(track.cursor, feed.states, lines, reached)
+        for line in await merge.take(feed.limit, self._fetch):
+            track.move(line.partition, line.spot)
+            events.append(_event(line.partition, line.text.decode(), track.cursor))
+        self._ahead = Ahead(track.cursor, feed.states, merge)
         return events[-1:] if feed.newest else events
 
-    async def _page(self, feed: Feed, reached: dict[int, Spot]) -> tuple[list[Line], bool]:
-        """Lines as far as no partition can still have one before; moves what was reached."""
-        replies = await self._caller.all(self._feed_calls(reached))
-        parts = [part for reply in replies for part in feeds_of(reply)]
-        ends = [
-            (writes[-1].version, partition) for partition, writes in parts if len(writes) == WRITES
-        ]
-        end = min(ends, default=None)
-        wanted = tuple(f"{state}\t".encode() for state in feed.states)
-        lines: list[Line] = []
-        for partition, writes in parts:
-            version, number = reached.get(partition, START)
-            for write in writes:
-                if end is not None and (write.version, partition) > end:
-                    break
-                first = number if write.version == version else 0
-                lines += [
-                    Line(write.version, partition, place, text.decode())
-                    for place, text in enumerate(write.lines[first:], first + 1)
-                    if not wanted or text.startswith(wanted)
-                ]
-                reached[partition] = Spot(write.version, len(write.lines))
-        lines.sort()
-        return lines, end is not None
-
-    def _feed_calls(self, reached: dict[int, Spot]) -> list[Call]:
-        """The write that was reached is read again: some of its lines may be left."""
-        numbers = list(range(self._counts.flow))
+    async def _fetch(self, after: Mapping[int, int]) -> list[tuple[int, list[Write]]]:
+        """On one server one command reads all feeds; in a cluster each has its own."""
+        numbers = list(after)
         groups = [numbers] if self._keys.inline else [[number] for number in numbers]
         calls: list[Call] = []
         for group in groups:
             keys = [f"{self._keys.partition(number)}:feed" for number in group]
-            spots = [max(reached.get(number, START).version - 1, 0) for number in group]
+            spots = [after[number] for number in group]
             calls.append(command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots))
-        return calls
+        return [feed for reply in await self._caller.all(calls) for feed in feeds_of(reply)]
 
 
 def _event(partition: int, text: str, cursor: str) -> Event:

@@ -1,0 +1,104 @@
+"""Lines of many partitions in one order: by the write that they came with, then by partition.
+
+Each partition is read some writes at a time. A line is told when no partition that may have more
+can still have one before it; what was read and not yet told is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from flowfabric.store.valkey.codec import Write
+from flowfabric.store.valkey.cursors import START, Spot
+
+# How many writes of a partition are read at a time; each may have hundreds of lines.
+WRITES = 4
+# In place of a line's number: the write was read to its end.
+WHOLE = sys.maxsize
+
+
+class Line(NamedTuple):
+    """A line where it is; they sort in the order in which they are told."""
+
+    version: int
+    partition: int
+    number: int
+    text: bytes = b""
+
+    @property
+    def spot(self) -> Spot:
+        return Spot(self.version, self.number)
+
+
+# Reads up to `WRITES` writes of each partition after the one that is given with it.
+Fetch = Callable[[Mapping[int, int]], Awaitable[Sequence[tuple[int, list[Write]]]]]
+
+
+class Merge:
+    """Goes on from where each partition was read to; `wanted` are beginnings of lines."""
+
+    def __init__(self, count: int, spots: Mapping[int, Spot], wanted: tuple[bytes, ...]) -> None:
+        self._wanted = wanted
+        self._reached = {number: spots.get(number, START) for number in range(count)}
+        self._read: dict[int, list[Line]] = {number: [] for number in range(count)}
+        self._open: set[int] = set()
+        self._ready: list[Line] = []
+
+    async def take(self, limit: int, fetch: Fetch) -> list[Line]:
+        """The next lines, fewer than the limit only if there are no more."""
+        self._open = set(self._reached)
+        taken: list[Line] = []
+        while len(taken) < limit:
+            if not self._ready and not await self._advance(fetch):
+                break
+            some = limit - len(taken)
+            taken += self._ready[:some]
+            self._ready = self._ready[some:]
+        return taken
+
+    async def _advance(self, fetch: Fetch) -> bool:
+        """Read where nothing is left until some lines can be told; False at the end."""
+        while True:
+            while hungry := [number for number in self._open if not self._read[number]]:
+                self._fill(hungry, await fetch({n: _exclusive(self._reached[n]) for n in hungry}))
+            ends = [self._read[number][-1] for number in self._open]
+            end = min(ends, default=None)
+            for number, lines in self._read.items():
+                if lines:
+                    told = len(lines) if end is None else sum(1 for _ in _until(lines, end))
+                    self._ready += lines[:told]
+                    self._read[number] = lines[told:]
+            self._ready.sort()
+            if self._ready or not self._open:
+                return bool(self._ready)
+
+    def _fill(self, asked: Sequence[int], feeds: Sequence[tuple[int, list[Write]]]) -> None:
+        found = dict(feeds)
+        for number in asked:
+            writes = found.get(number, [])
+            if len(writes) < WRITES:
+                self._open.discard(number)
+            for write in writes:
+                self._keep(number, write)
+
+    def _keep(self, partition: int, write: Write) -> None:
+        version, number = self._reached[partition]
+        first = number if write.version == version else 0
+        self._read[partition] += [
+            Line(write.version, partition, place, text)
+            for place, text in enumerate(write.lines[first:], first + 1)
+            if not self._wanted or text.startswith(self._wanted)
+        ]
+        self._reached[partition] = Spot(write.version, WHOLE)
+
+
+def _until(lines: Sequence[Line], end: Line) -> takewhile[Line]:
+    return takewhile(lambda line: line <= end, lines)
+
+
+def _exclusive(spot: Spot) -> int:
+    """A write that was not read to its end is read again: some of its lines may be left."""
+    return spot.version if spot.number == WHOLE else max(spot.version - 1, 0)
