@@ -39,7 +39,7 @@ from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
-from flowfabric.store.postgres.connections import Pool, Work
+from flowfabric.store.postgres.connections import Pool, Undone, Work
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.postgres.statements import Statements
 from flowfabric.store.trips import Trips
@@ -193,10 +193,12 @@ class PostgresStore:
         if changes.lanes:
             hint = hint._replace(ready=True)
         call = self._call(now_ms, hint)
-        done = await self._write(lambda connection: writing.commit(connection, call, changes))
-        if done:
-            self.hints.publish(hint)
-        return done
+        try:
+            await self._write(lambda connection: writing.commit(connection, call, changes))
+        except Undone:
+            return False
+        self.hints.publish(hint)
+        return True
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, self.sql, want))
