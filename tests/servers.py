@@ -18,9 +18,15 @@ NAMED_BY = {
     "postgres": "FLOWFABRIC_TEST_POSTGRES",
     "valkey": "FLOWFABRIC_TEST_VALKEY",
     "valkey-cluster": "FLOWFABRIC_TEST_VALKEY_CLUSTER",
+    "postgres-16": "FLOWFABRIC_TEST_POSTGRES_16",
 }
 # Two stores on one server have nothing in common but the server.
-_PLACE = {"postgres": "schema", "valkey": "prefix", "valkey-cluster": "prefix"}
+_PLACE = {
+    "postgres": "schema",
+    "postgres-16": "schema",
+    "valkey": "prefix",
+    "valkey-cluster": "prefix",
+}
 
 # A test says what is written, not what survives a loss of power.
 _HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -44,8 +50,10 @@ class Servers:
         self._stack.close()
 
     def _start(self, kind: str) -> str:
-        if kind == "postgres":
-            return self._stack.enter_context(postgres_server(settings=_HASTY_POSTGRES)).url
+        if kind in ("postgres", "postgres-16"):
+            version = 16 if kind == "postgres-16" else 18
+            server = postgres_server(version, settings=_HASTY_POSTGRES)
+            return self._stack.enter_context(server).url
         if kind == "valkey":
             return self._stack.enter_context(valkey_server(settings=_HASTY_VALKEY)).url
         return self._stack.enter_context(valkey_cluster(settings=_HASTY_VALKEY)).url

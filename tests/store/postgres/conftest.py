@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing import VirtualClock
-from flowfabric.testing.servers import postgres_server
+from tests.servers import SERVERS
 from tests.store.postgres.desk import Desk
 
 
-@pytest.fixture(scope="session")
-def server_url() -> Iterator[str]:
+@pytest.fixture
+def server_url() -> str:
     """A server that tests share: the one that was named, or a private one."""
-    named = os.environ.get("FLOWFABRIC_TEST_POSTGRES")
-    if named:
-        yield named
-        return
-    with postgres_server() as server:
-        yield server.url
+    return SERVERS.url("postgres")
 
 
 @pytest.fixture

@@ -177,3 +177,21 @@ async def test_a_store_begun_anew_does_not_go_on_from_an_old_cursor(
     await store.migrate()
     with pytest.raises(CursorExpired):
         await store.tail(Feed(after=cursor, limit=ALL))
+
+
+async def test_lines_of_a_dump_restored_on_another_server_are_seen_at_once(
+    desk: Desk, store: PostgresStore
+) -> None:
+    await put(store, desk.clock, order(0))
+    (before,) = await store.tail(Feed())
+    raw = await desk.raw()
+    await raw.execute("UPDATE log SET xid = '999999999999'")
+    await raw.execute("UPDATE meta SET value = 'elsewhere' WHERE name = 'system'")
+    assert await store.tail(Feed()) == []
+
+    await store.close()
+    await store.migrate()
+    await put(store, desk.clock, order(1))
+    after = await store.tail(Feed())
+    assert told(after) == [(execution_id(0), "submitted"), (execution_id(1), "submitted")]
+    assert after[0].cursor != before.cursor

@@ -120,6 +120,9 @@ async def _migrate(
         facts = {
             **asdict(counts),
             "incarnation": secrets.token_hex(8),
+            "system": await value(
+                connection, "SELECT system_identifier::text FROM pg_control_system()"
+            ),
             "made_schema": int(bool(made)),
         }
         values = [str(value) for value in facts.values()]
@@ -131,6 +134,8 @@ async def _checked(
 ) -> PartitionCounts:
     records = await sql.named("meta_load").fetch(connection, {})
     facts: dict[str, str] = {record["name"]: record["value"] for record in records}
+    if facts["system"] != facts["system_now"]:
+        await _move_in(connection, sql, address)
     stored = PartitionCounts(**{name: int(facts[name]) for name in asdict(PartitionCounts())})
     if wanted is not None and wanted != stored:
         raise StoreMismatch(
@@ -139,6 +144,15 @@ async def _checked(
             hint="leave the counts away, or use a new schema: they are fixed at the first start",
         )
     return stored
+
+
+async def _move_in(connection: Connection, sql: Statements, address: Address) -> None:
+    """A dump restored on another server: its lines carry numbers of transactions that this server
+    has not given out yet, and would be hidden until it has. Cursors of the old server end here."""
+    async with transaction(connection):
+        await _lock(connection, address)
+        await sql.named("log_renumber").fetch(connection, {})
+        await sql.named("meta_moved").fetch(connection, {})
 
 
 async def sizes(connection: Connection, sql: Statements, address: Address) -> list[Size]:

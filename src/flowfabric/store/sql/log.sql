@@ -124,9 +124,19 @@ FROM life LEFT JOIN LATERAL (
     ORDER BY l.seq {way} LIMIT :limit::bigint
 ) AS line ON true
 
+-- name: log_renumber@postgres
+-- Lines from another server come before all that this one will write.
+UPDATE {schema}.log SET xid = '0'
+
 -- name: meta_load@postgres
--- What the store was set up with.
+-- What the store was set up with, and which server it is on now.
 SELECT name, value FROM {schema}.meta
+UNION ALL SELECT 'system_now', system_identifier::text FROM pg_control_system()
+
+-- name: meta_moved@postgres
+-- The server that the store is on from now on.
+UPDATE {schema}.meta SET value = (SELECT system_identifier::text FROM pg_control_system())
+WHERE name = 'system'
 
 -- name: meta_set@postgres
 -- Fixed at the first start.
