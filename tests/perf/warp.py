@@ -22,9 +22,13 @@ Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 class BusyStore(FaultyStore):
-    """Knows how many of its calls are under way."""
+    """Knows how many of its calls are under way, and whether the store asks something by itself."""
 
     under_way = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.under_way > 0 or bool(getattr(self.inner, "is_asking", False))
 
     async def _call(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
         self.under_way += 1
@@ -63,7 +67,7 @@ class WarpLoop(asyncio.SelectorEventLoop):
 
     def follow(self, store: BusyStore, clock: VirtualClock) -> None:
         """From now on time passes for this store and its clock too."""
-        self._warp.is_busy = lambda: store.under_way > 0
+        self._warp.is_busy = lambda: store.is_busy
         self._warp.on_jump = lambda seconds: _advance(clock, seconds)
 
 

@@ -20,7 +20,7 @@ from flowfabric.store.trips import Trips
 logger = logging.getLogger("flowfabric.store")
 
 TROUBLE: tuple[type[Exception], ...] = (FlowFabricError, *DRIVER_ERRORS)
-KEEPALIVE_SECONDS = 30.0
+KEEPALIVE_SECONDS = 40.0
 PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0)
 
 
@@ -57,6 +57,8 @@ class Ear:
         self._hints = hints
         self._trips = trips
         self._channel = channel_of(address.schema)
+        # Whether it waits for the server, not for a notice.
+        self.is_asking = True
         self._task = asyncio.get_running_loop().create_task(
             self._listen(), name="flowfabric-listener"
         )
@@ -68,6 +70,7 @@ class Ear:
     async def _listen(self) -> None:
         failures = 0
         while True:
+            self.is_asking = True
             try:
                 await self._listen_once()
                 failures = 0
@@ -75,6 +78,7 @@ class Ear:
                 logger.warning("cannot listen for others", extra={"error": str(error)})
             pause = PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)]
             failures += 1
+            self.is_asking = False
             await asyncio.sleep(pause)
 
     async def _listen_once(self) -> None:
@@ -85,21 +89,22 @@ class Ear:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(self._channel, self._hear)
             self._hints.publish(Hint(foreign=True))
-            while not await _happens(ended, KEEPALIVE_SECONDS):
+            while not await self._ends_within(ended, KEEPALIVE_SECONDS):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await connection.run("SELECT 1")
         finally:
             connection.terminate()
 
+    async def _ends_within(self, ended: asyncio.Event, seconds: float) -> bool:
+        self.is_asking = False
+        try:
+            async with asyncio.timeout(seconds):
+                await ended.wait()
+        except TimeoutError:
+            self.is_asking = True
+            return False
+        return True
+
     def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:
         del connection, pid, channel
         self._hints.publish(hint_of_notice(self._sender, str(payload)))
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
