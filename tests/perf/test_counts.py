@@ -108,6 +108,9 @@ def test_an_idle_minute_costs_what_the_table_says(
         loop.follow(store, clock)
         engine = Engine(store, clock=clock)
         await engine.open()
+        # A store that listens to others has begun to before anybody could be woken by it.
+        store.hints.subscribe(lambda _: None)
+        await passed(1.0)
         worker = Worker(engine, {}, name=WORKER, lanes=[LANE])
         timekeeper = Timekeeper(store, engine.clock)
         async with asyncio.TaskGroup() as group:

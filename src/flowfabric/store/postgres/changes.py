@@ -19,7 +19,7 @@ from flowfabric.core.transition import (
     lane_changed,
 )
 from flowfabric.store.postgres.calls import Call, answered
-from flowfabric.store.postgres.connections import transaction
+from flowfabric.store.postgres.connections import Undone, transaction
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.rows import (
     ATTEMPT_COLUMNS,
@@ -38,10 +38,6 @@ Answers = dict[str, Applied | Rejected]
 _NO_ATTEMPT: tuple[Cell, ...] = (None,) * len(ATTEMPT_COLUMNS)
 
 
-class Refused(Exception):
-    """One guard of a changeset does not hold; undoes its transaction."""
-
-
 async def apply(
     connection: Connection, call: Call, transitions: Sequence[Transition]
 ) -> list[Applied | Rejected]:
@@ -54,20 +50,23 @@ async def apply(
     return [answers[transition.id] for transition in transitions]
 
 
-async def commit(connection: Connection, call: Call, changes: Changeset) -> bool:
+async def commit(connection: Connection, call: Call, changes: Changeset) -> None:
+    """All of it, or `Undone`; who holds the transaction must let that pass."""
     transitions = changes.transitions
     groups = _by_shape(transitions)
     if len(groups) == 1 and not changes.lanes and not any(t.tags for t in transitions):
         answers = await _apply_shape(connection, call, transitions, whole=True)
-        return all(isinstance(answer, Applied) for answer in answers.values())
-    try:
-        async with transaction(connection, call.reserve):
-            await _apply_many(connection, call, transitions, whole=True)
-            await _change_lanes(connection, call, changes.lanes)
-            await _tell(connection, call)
-    except Refused:
-        return False
-    return True
+        _require_all(answers)
+        return
+    async with transaction(connection, call.reserve):
+        await _apply_many(connection, call, transitions, whole=True)
+        await _change_lanes(connection, call, changes.lanes)
+        await _tell(connection, call)
+
+
+def _require_all(answers: Answers) -> None:
+    if not all(isinstance(answer, Applied) for answer in answers.values()):
+        raise Undone
 
 
 def _by_shape(transitions: Sequence[Transition]) -> list[list[Transition]]:
@@ -91,8 +90,8 @@ async def _apply_many(
             connection, call, group, whole=whole, is_checked=True, with_lines=False
         )
         answers.update(replies)
-        if whole and not all(isinstance(answer, Applied) for answer in answers.values()):
-            raise Refused
+        if whole:
+            _require_all(replies)
     written = [t for t in transitions if isinstance(answers[t.id], Applied)]
     await _write_tags(connection, call, written)
     await _write_lines(connection, call, written)
@@ -194,11 +193,11 @@ async def _change_lanes(connection: Connection, call: Call, changes: Sequence[La
     after = [lane_changed(known.get(change.name), change) for change in changes]
     lanes = [lane for lane in after if lane is not None]
     if len(lanes) < len(changes):
-        raise Refused
+        raise Undone
     cells = columns_of([(lane.name, cell(lane.state), lane.rev) for lane in lanes], 3)
     named = dict(zip(("names", "states", "revs"), cells, strict=True))
     if len(await call.sql.named("lane_set").fetch(connection, named)) < len(lanes):
-        raise Refused
+        raise Undone
 
 
 async def _tell(connection: Connection, call: Call) -> None:

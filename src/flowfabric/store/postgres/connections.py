@@ -54,6 +54,10 @@ POOLED_SETTINGS = "; ".join(
 )
 
 
+class Undone(Exception):
+    """A guard does not hold: the transaction is undone, and the answer is no."""
+
+
 async def open_connection(address: Address, trips: Trips | None = None) -> Connection:
     """A connection to a server that we can use, or why there is none, within seconds."""
     connection = await connect(
@@ -163,7 +167,7 @@ class Pool:
 
     def _after(self, connection: Connection, error: BaseException) -> None:
         """Keep a connection that only said no; let go of one that is in an unknown state."""
-        is_answer = isinstance(error, FlowFabricError) or (
+        is_answer = isinstance(error, FlowFabricError | Undone) or (
             isinstance(error, DRIVER_ERRORS)
             and not isinstance(error, (*LOST, errors.ReadOnlySQLTransactionError))
         )

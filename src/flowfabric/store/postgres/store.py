@@ -39,7 +39,7 @@ from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
-from flowfabric.store.postgres.connections import Pool, Work
+from flowfabric.store.postgres.connections import Pool, Undone, Work
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.postgres.statements import Statements
 from flowfabric.store.trips import Trips
@@ -113,6 +113,11 @@ class PostgresStore:
     def _start_ear(self, pool: Pool) -> None:
         if self._ear is None and self._pool is pool and self._counts is not None:
             self._ear = Ear(self.address, self._sender, self.hints, self.trips)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the store waits for the server by itself, beside the verbs."""
+        return self._ear is not None and self._ear.is_asking
 
     # -- the roads to the server --------------------------------------------------------------
 
@@ -193,10 +198,12 @@ class PostgresStore:
         if changes.lanes:
             hint = hint._replace(ready=True)
         call = self._call(now_ms, hint)
-        done = await self._write(lambda connection: writing.commit(connection, call, changes))
-        if done:
-            self.hints.publish(hint)
-        return done
+        try:
+            await self._write(lambda connection: writing.commit(connection, call, changes))
+        except Undone:
+            return False
+        self.hints.publish(hint)
+        return True
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, self.sql, want))
