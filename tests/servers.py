@@ -14,6 +14,8 @@ from pathlib import Path
 
 from flowfabric.testing.servers import postgres_server, valkey_cluster, valkey_server
 
+# Stores that several processes can share, and that outlive them.
+DURABLE = ("sqlite", "postgres", "valkey", "valkey-cluster")
 NAMED_BY = {
     "postgres": "FLOWFABRIC_TEST_POSTGRES",
     "valkey": "FLOWFABRIC_TEST_VALKEY",

@@ -17,10 +17,11 @@ from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
 from flowfabric.store import open_store
 from flowfabric.testing.build import LANE, TTL_MS, order
+from tests.conftest import discard
 from tests.faults.proxy import Proxy, proxy_of
 from tests.servers import store_url
 
-KINDS = ("postgres",)
+KINDS = ("postgres", "valkey")
 
 
 class Wire(NamedTuple):
@@ -41,7 +42,7 @@ async def wire(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await engine.open()
         yield Wire(engine, proxy)
         await engine.close()
-    await open_store(url).drop()  # type: ignore[attr-defined]
+    await discard(open_store(url))
 
 
 _numbers = count(1)

@@ -12,7 +12,7 @@ import pytest
 
 from flowfabric import App, Handle, StoreUnavailable
 from flowfabric.core.model import Feed
-from flowfabric.testing.servers import postgres_server
+from flowfabric.testing.servers import postgres_server, valkey_server
 from tests.app.stage import PATIENCE_SECONDS, running
 
 JOBS = 400
@@ -32,12 +32,12 @@ class Server(Protocol):
 @contextmanager
 def server_of(kind: str) -> Iterator[Server]:
     """One that keeps what it acknowledged, as production does."""
-    assert kind == "postgres"
-    with postgres_server() as server:
+    started = postgres_server() if kind == "postgres" else valkey_server()
+    with started as server:
         yield server
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture(params=["postgres", "valkey"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with server_of(str(request.param)) as server:
         yield server

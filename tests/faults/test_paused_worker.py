@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from flowfabric.core.model import Want
 from flowfabric.core.states import AttemptLifecycle
+from flowfabric.store import open_store
 from tests.app.stage import PATIENCE_SECONDS, kinds
-from tests.servers import store_url
+from tests.conftest import discard
+from tests.servers import DURABLE, store_url
 from tests.worker.process import make
 from tests.worker.processes import process
 
 OPTIONS = ("0s", "5s")
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return store_url("sqlite", tmp_path / "shared.db")
+@pytest.fixture(params=DURABLE)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    url = store_url(str(request.param), tmp_path / "shared.db")
+    yield url
+    await discard(open_store(url))
 
 
 async def test_a_worker_stopped_past_its_lease_is_refused_and_its_work_runs_once_more(

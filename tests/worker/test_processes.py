@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from flowfabric.client import results
+from flowfabric.store import open_store
 from tests.app.stage import PATIENCE_SECONDS, eventually, kinds
-from tests.servers import store_url
+from tests.conftest import discard
+from tests.servers import DURABLE, store_url
 from tests.worker.process import make
 from tests.worker.processes import process
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return store_url("sqlite", tmp_path / "shared.db")
+@pytest.fixture(params=DURABLE)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    url = store_url(str(request.param), tmp_path / "shared.db")
+    yield url
+    await discard(open_store(url))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

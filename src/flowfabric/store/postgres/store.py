@@ -114,11 +114,6 @@ class PostgresStore:
         if self._ear is None and self._pool is pool and self._counts is not None:
             self._ear = Ear(self.address, self._sender, self.hints, self.trips)
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether the store waits for the server by itself, beside the verbs."""
-        return self._ear is not None and self._ear.is_asking
-
     # -- the roads to the server --------------------------------------------------------------
 
     async def _write(self, work: Work[T], *, urgent: bool = False) -> T:
