@@ -13,7 +13,7 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.store import Store, open_store
 from flowfabric.testing.build import execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.servers import PostgresServer, postgres_server
+from flowfabric.testing.servers import PostgresServer, postgres_server, valkey_server
 
 MIB = 1 << 20
 ROOM = 24 * MIB
@@ -68,3 +68,23 @@ async def test_a_full_disk_is_told_and_leaves_nothing_half_written(
     await put(store, clock, refused)
     there = await store.load(Want(ids=[execution_id(refused + n) for n in range(BATCH)]))
     assert all(there)
+
+
+async def test_a_valkey_without_memory_is_told_and_leaves_nothing_half_written(
+    clock: VirtualClock,
+) -> None:
+    with valkey_server() as server:
+        store = open_store(server.url, clock=clock)
+        await store.migrate()
+        with server.talk() as raw:
+            used = int(raw.facts("INFO", "memory")["used_memory"])
+            raw.ask("CONFIG", "SET", "maxmemory", str(used + ROOM))
+        refused = await fill(store, clock)
+        there = await store.load(Want(ids=[execution_id(n) for n in range(refused + BATCH)]))
+        assert [found is not None for found in there][:refused] == [True] * refused
+        with server.talk() as raw:
+            raw.ask("CONFIG", "SET", "maxmemory", "0")
+        await put(store, clock, refused)
+        there = await store.load(Want(ids=[execution_id(refused + n) for n in range(BATCH)]))
+        assert all(there)
+        await store.close()
