@@ -22,10 +22,12 @@ from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store import Store, open_store
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.queries import migration_names, migrations, statements
+from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, put, take
-from flowfabric.testing.servers import postgres_server
+from flowfabric.testing.servers import postgres_server, valkey_server
+from tests.store.valkey import keys
 
 MADE = Path(__file__).with_name("made")
 POSTGRES_TABLES = ("meta", "execution", "attempt", "tag", "idempotency", "lane", "log")
@@ -132,9 +134,31 @@ async def save_postgres() -> str:
     return json.dumps(rows, indent=1) + "\n"
 
 
-SAVE = {"sqlite": save_sqlite, "postgres": save_postgres}
+async def open_valkey(name: str, url: str, clock: VirtualClock) -> Store:
+    store = open_store(url, clock=clock)
+    await keys.restore(store, (MADE / name).read_text(encoding="utf-8"))
+    return store
+
+
+async def save_valkey() -> str:
+    clock = VirtualClock()
+    with valkey_server() as server:
+        store = open_store(server.url, clock=clock)
+        await store.migrate()
+        await tell(store, clock)
+        saved = await keys.save(store)
+        await store.close()
+    return saved
+
+
+SAVE = {"sqlite": save_sqlite, "postgres": save_postgres, "valkey": save_valkey}
+
+
+def version(kind: str) -> int:
+    """The schema version of today; on Valkey the protocol of its functions."""
+    return PROTOCOL if kind == "valkey" else len(migration_names(kind))
+
 
 if __name__ == "__main__":
     kind = sys.argv[1]
-    version = len(migration_names(kind))
-    (MADE / f"{kind}-{version}").write_text(asyncio.run(SAVE[kind]()), encoding="utf-8")
+    (MADE / f"{kind}-{version(kind)}").write_text(asyncio.run(SAVE[kind]()), encoding="utf-8")

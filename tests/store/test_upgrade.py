@@ -13,7 +13,6 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store import Store
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.memory import MemoryStore
-from flowfabric.store.queries import migration_names
 from flowfabric.testing.build import execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, take
@@ -22,18 +21,20 @@ from tests.conftest import discard
 from tests.servers import store_url
 from tests.store import story
 
-MADE = [(kind, name) for kind in ("sqlite", "postgres") for name in story.versions(kind)]
+MADE = [(kind, name) for kind in story.SAVE for name in story.versions(kind)]
 
 
 async def opened(kind: str, name: str, path: Path, clock: VirtualClock) -> Store:
     if kind == "sqlite":
         return await story.open_sqlite(name, path, clock)
+    if kind == "valkey":
+        return await story.open_valkey(name, store_url(kind, path), clock)
     return await story.open_postgres(name, store_url(kind, path), clock)
 
 
 def test_there_is_a_store_of_every_version() -> None:
-    for kind in ("sqlite", "postgres"):
-        assert len(story.versions(kind)) == len(migration_names(kind))
+    for kind in story.SAVE:
+        assert len(story.versions(kind)) == story.version(kind)
 
 
 @pytest.mark.parametrize(("kind", "name"), MADE, ids=[name for _, name in MADE])
