@@ -4,8 +4,9 @@
 -- and asks each partition for its share. A row is taken as the last decision left it: the claim
 -- only copies.
 
-local CHUNK = 64
+local CHUNK_MIN, CHUNK_MAX = 8, 128
 local PARTITIONS_AT_ONCE = 16
+local PARTITIONS_MAX = 65536
 
 -- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
 -- 11 how many lanes follow.
@@ -42,10 +43,12 @@ local function is_before(first, second)
   return false
 end
 
+-- Few rows of each queue are looked at first, more of those that are taken from.
 local function fill(queue)
-  local found = redis.call('ZRANGE', queue.key, queue.offset, queue.offset + CHUNK - 1, 'WITHSCORES')
-  queue.found, queue.at, queue.offset = found, 1, queue.offset + CHUNK
-  queue.score = tonumber(found[2])
+  local past = queue.offset + queue.chunk
+  queue.found = redis.call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
+  queue.at, queue.offset, queue.chunk = 1, past, math.min(queue.chunk * 4, CHUNK_MAX)
+  queue.score = tonumber(queue.found[2])
 end
 
 local function advance(queue)
@@ -100,28 +103,54 @@ local function read_ready(base, uuid)
   return row
 end
 
--- The best rows of these partitions; places of rows that are not ready are noted to be removed.
-local function choose(scopes, ask, taken)
+local function queues_of(scopes, ask)
   local queues = {}
   for rank, scope in ipairs(scopes) do
     for _, lane in ipairs(ask.lanes) do
-      local key = scope.base .. ':ready:' .. queue_name(ask.namespace, lane)
-      local queue = {key = key, rank = rank, scope = scope, lane = lane, offset = 0}
+      local name = queue_name(ask.namespace, lane)
+      local queue = {
+        key = scope.base .. ':ready:' .. name, name = name, lane = lane, scope = scope,
+        rank = rank, offset = 0, chunk = CHUNK_MIN,
+      }
       fill(queue)
-      if queue.score then
-        watch(scope, ask.namespace, lane)
-        queues[#queues + 1] = queue
-      else
-        -- Somebody said that there is something: that hint goes away.
-        scope.queues[queue_name(ask.namespace, lane)] = false
-        scope.is_touched = true
-      end
+      queue.first = queue.score and whole(queue.score) or ''
+      queues[#queues + 1] = queue
+    end
+  end
+  return queues
+end
+
+-- Open the partition of a queue that will change; answers a refusal, if it refuses.
+local function touch(queue, args)
+  local scope = queue.scope
+  if not scope.is_open then
+    for name, value in pairs(open(scope.base, args)) do
+      scope[name] = value
+    end
+  end
+  if scope.queues[queue.name] == nil then
+    -- Where nothing is left, somebody said that there is something: that hint goes away.
+    scope.queues[queue.name] = queue.first ~= '' and queue.first
+  end
+  scope.is_touched = true
+  return scope.refusal
+end
+
+-- The best rows of these partitions; places of rows that are not ready are noted to be removed.
+local function choose(scopes, ask, taken, args)
+  local queues = queues_of(scopes, ask)
+  for _, queue in ipairs(queues) do
+    if not queue.score and touch(queue, args) then
+      return queue.scope.refusal
     end
   end
   while #taken < ask.limit do
     local queue = best_of(queues)
     if queue == nil then
       return
+    end
+    if touch(queue, args) then
+      return queue.scope.refusal
     end
     local uuid = queue.found[queue.at]
     local row = read_ready(queue.scope.base, uuid)
@@ -131,7 +160,6 @@ local function choose(scopes, ask, taken)
     else
       gather(queue.scope.removed, queue.key, uuid)
     end
-    queue.scope.is_touched = true
     advance(queue)
   end
 end
@@ -218,7 +246,7 @@ register('claim', function(keys, args)
     return scope.refusal
   end
   local ask, taken = read_ask(args), {}
-  choose({scope}, ask, taken)
+  choose({scope}, ask, taken, args)
   return take_all({scope}, ask, taken, args[4])
 end)
 
@@ -267,29 +295,25 @@ register('claim_hinted', function(keys, args)
   if first.refusal then
     return first.refusal
   end
-  local ask, taken, opened, known = read_ask(args), {}, {}, {}
-  local offset = 0
-  while #taken < ask.limit do
+  local ask, taken, seen, known = read_ask(args), {}, {}, {}
+  for offset = 0, PARTITIONS_MAX, PARTITIONS_AT_ONCE do
     local scopes = {}
-    local partitions = hinted(ask, args, offset)
-    for _, number in ipairs(partitions) do
+    local numbers = hinted(ask, args, offset)
+    for _, number in ipairs(numbers) do
       if not known[number] then
-        local scope = open(args[4] .. '{fp:' .. number .. '}', args)
-        if scope.refusal then
-          return scope.refusal
-        end
-        known[number] = true
-        scopes[#scopes + 1] = scope
-        opened[#opened + 1] = scope
+        known[number] = {base = args[4] .. '{fp:' .. number .. '}', number = number}
+        scopes[#scopes + 1], seen[#seen + 1] = known[number], known[number]
       end
     end
-    if #partitions == 0 then
+    local refusal = choose(scopes, ask, taken, args)
+    if refusal then
+      return refusal
+    end
+    if #numbers == 0 or #taken >= ask.limit then
       break
     end
-    choose(scopes, ask, taken)
-    offset = offset + PARTITIONS_AT_ONCE
   end
-  local answer = take_all(opened, ask, taken, args[4])
+  local answer = take_all(seen, ask, taken, args[4])
   answer[2] = first.at_ms
   return answer
 end)

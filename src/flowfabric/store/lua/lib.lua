@@ -54,6 +54,7 @@ local function open(base, args)
   at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
   local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
   return {
+    is_open = true,
     base = base,
     number = string.match(base, '{fp:(%d+)}'),
     now = args[1],

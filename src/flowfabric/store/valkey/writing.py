@@ -1,6 +1,7 @@
-"""The writing verbs as calls: grouped by partition, cut to what one call may carry.
+"""The writing verbs as calls: grouped by partition, cut to what one call should carry.
 
-No call writes more than 500 records or a mebibyte of bodies: a server does nothing else meanwhile.
+A server does nothing else while it runs a function, and keeps all that it wrote until the end of
+it: a hundred records at a time cost less each than five hundred.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")
 
-RECORDS_MAX = 500
+RECORDS_MAX = 125
 BODIES_BYTES_MAX = 1 << 20
 
 _encode = msgspec.json.Encoder().encode
