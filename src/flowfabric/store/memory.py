@@ -324,7 +324,7 @@ class MemoryStore:
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         """Nothing is ever behind what was never written down."""
         return []
 

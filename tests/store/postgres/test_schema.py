@@ -121,15 +121,15 @@ async def test_tables_of_another_program_are_not_touched(desk: Desk) -> None:
 async def test_upkeep_of_a_store_that_was_never_set_up(desk: Desk) -> None:
     store = desk.store()
     names = [step.name for step in schema.known_migrations()]
-    assert (await store.pending(), await store.sizes()) == (names, [])
+    assert (await store.unmigrated(), await store.sizes()) == (names, [])
     await store.drop()
-    assert await store.pending() == names
+    assert await store.unmigrated() == names
 
 
 async def test_sizes_are_of_every_table(desk: Desk, store: PostgresStore) -> None:
     await put(store, desk.clock, order(0, tags={"a.b": "c"}), order(1))
     await take(store, desk.clock)
-    assert await store.pending() == []
+    assert await store.unmigrated() == []
     sizes = {size.name: size for size in await store.sizes()}
     assert set(sizes) == set(schema.TABLES)
     rows = {name: sizes[name].rows for name in ("execution", "tag", "log", "lane", "attempt")}

@@ -40,7 +40,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def test_asking_creates_nothing(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "store.db"))
-    assert await store.pending() == migration_names("sqlite")
+    assert await store.unmigrated() == migration_names("sqlite")
     assert await store.sizes() == []
     await store.drop()
     assert names_in(tmp_path) == []
@@ -59,7 +59,7 @@ async def test_a_closed_store_is_looked_at_without_a_trace(
     store = await opened(tmp_path / "store.db", clock)
     await put(store, clock, order(0))
     await store.close()
-    assert await store.pending() == []
+    assert await store.unmigrated() == []
     sizes = {part.name: part for part in await store.sizes()}
     assert sizes["execution"].rows == 1
     assert sizes[upkeep.LOG_NAME].bytes == 0
@@ -118,7 +118,7 @@ async def test_a_newer_file_has_nothing_pending_but_an_error(
     raw.execute("PRAGMA user_version = 99")
     raw.close()
     with pytest.raises(StoreMismatch, match="upgrade"):
-        await SqliteStore(str(tmp_path / "store.db")).pending()
+        await SqliteStore(str(tmp_path / "store.db")).unmigrated()
 
 
 async def test_a_drop_takes_the_files_beside_it_and_no_others(

@@ -56,10 +56,10 @@ def test_a_server_that_is_too_old_is_refused_with_both_versions(line: str) -> No
 async def test_what_a_start_would_do_is_told_until_it_is_done(kind: str, tmp_path: Path) -> None:
     store = open_store(store_url(kind, tmp_path / "store"))
     assert isinstance(store, ValkeyStore)
-    planned = await store.pending()
+    planned = await store.unmigrated()
     assert planned
     await store.migrate()
-    assert await store.pending() == []
+    assert await store.unmigrated() == []
     await store.drop()
     await store.close()
 

@@ -220,7 +220,7 @@ class PostgresStore:
 
     # -- upkeep -------------------------------------------------------------------------------
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         return await self._alone(
             lambda connection: schema.pending(connection, self.sql, self.address)
         )

@@ -268,7 +268,7 @@ class SqliteStore:
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         return await asyncio.to_thread(upkeep.pending, self.path)
 
     async def sizes(self) -> list[Size]:

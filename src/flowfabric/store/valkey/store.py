@@ -261,8 +261,8 @@ class ValkeyStore:
 
     # -- upkeep -----------------------------------------------------------------------------
 
-    async def pending(self) -> list[str]:
-        return await self._keeping.pending()
+    async def unmigrated(self) -> list[str]:
+        return await self._keeping.unmigrated()
 
     async def sizes(self) -> list[Size]:
         return await self._keeping.sizes()
