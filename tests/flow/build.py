@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey
@@ -55,6 +56,11 @@ def links(text: str, flow: FlowId = FLOW, kind: EdgeKind = EdgeKind.SUCCESS_ONLY
     """`a>b b>c` draws two edges."""
     pairs = (pair.split(">") for pair in text.split())
     return [Link(member(up, flow), member(down, flow), kind) for up, down in pairs]
+
+
+def chain(names: Sequence[str | int], flow: FlowId = FLOW) -> list[Link]:
+    """Each waits for the one before."""
+    return [Link(member(up, flow), member(down, flow)) for up, down in pairwise(names)]
 
 
 def plan(

@@ -21,6 +21,8 @@ from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
+from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.flows import Flows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.outcomes import (
     Completed,
@@ -81,6 +83,8 @@ class Engine:
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
+        self.flows = Flows(store, self.clock, self.lanes)
+        self.dispatcher = Dispatcher(store, self.clock)
         self.counts = PartitionCounts()
 
     @property
@@ -89,7 +93,7 @@ class Engine:
         return self.store.hints
 
     async def open(self) -> None:
-        self.counts = await self.store.migrate()
+        self.counts = self.flows.counts = await self.store.migrate()
         self.clock.follow(await self.store.now())
 
     async def close(self) -> None:
