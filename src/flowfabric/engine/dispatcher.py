@@ -86,7 +86,7 @@ class Dispatcher:
         for flow in hinted:
             self._miss(flow, is_taken=any(job.flow.id == flow for job in taken))
         if everything and len(taken) < FLOWS:
-            taken += await self._take()
+            taken = [*taken, *await self._take()]
         await self._work(taken)
         return len(taken)
 

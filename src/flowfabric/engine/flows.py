@@ -14,6 +14,7 @@ from flowfabric.core import names
 from flowfabric.core.flow.cancel import CANCELLED, cancel_flow, owed_states
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.graph import Drawn, Plan, draw
+from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.flow.model import (
     CancelPolicy,
     Edge,
@@ -26,10 +27,11 @@ from flowfabric.core.flow.model import (
 )
 from flowfabric.core.flow.views import Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
-from flowfabric.core.model import Execution, Submission
+from flowfabric.core.model import Execution, Lease, Submission
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.engine.inputs import inputs
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import Conflict, IdempotencyConflict, InvalidInput, LaneClosed
 from flowfabric.store.clock import FollowingClock
@@ -184,6 +186,10 @@ class Flows:
 
         await self._writes.change(Sight(flow=id), decide)
         return FlowCancel(wanted, await self.members(id))
+
+    async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
+        """What these members are handed by their upstreams: the same in every attempt."""
+        return await inputs(self._store, leases)
 
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""
