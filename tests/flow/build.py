@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
@@ -68,7 +68,7 @@ def plan(
     edges: str | Sequence[Link] = "",
     *,
     flow: FlowId = FLOW,
-    policies: dict[str, Policy] | None = None,
+    policies: Mapping[str, Policy] | Mapping[int, Policy] | None = None,
     policy: str = "",
     deadline_ms: int | None = None,
 ) -> Plan:
