@@ -10,8 +10,8 @@ from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.states import State
 from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.testing.flows import FLOW, member
 from tests.engine.desk import Desk
-from tests.flow.build import FLOW, member
 
 BROKEN = Failure("broke", fatal=True)
 

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
 from flowfabric.core.states import State
 from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, LeaseLost, Refused
-from tests.flow.build import FLOW, chain, flow_id, member, plan
+from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
 

@@ -10,7 +10,7 @@ from flowfabric.core.states import State
 from flowfabric.engine import telemetry
 from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.testing.clock import VirtualClock
-from tests.flow.build import FLOW, chain, flow_id, links, member, plan
+from flowfabric.testing.flows import FLOW, chain, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
 
 CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN

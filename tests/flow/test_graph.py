@@ -13,7 +13,7 @@ from flowfabric.core.ids import execution_id, flow_partition, uuid7
 from flowfabric.core.states import State
 from flowfabric.errors import InvalidGraph, InvalidInput
 from flowfabric.testing.clock import START_MS
-from tests.flow.build import COUNTS, FLOW, flow_id, links, member, order, plan
+from flowfabric.testing.flows import COUNTS, FLOW, flow_id, links, member, order, plan
 
 NOW = START_MS
 

@@ -11,7 +11,7 @@ import pytest
 from flowfabric.core.flow.join import is_understood, judge
 from flowfabric.core.flow.model import Group, GroupState, Join, OnSatisfied
 from flowfabric.core.flow.siblings import cancels_rest
-from tests.flow.build import FLOW, member
+from flowfabric.testing.flows import FLOW, member
 
 SATISFIED, IMPOSSIBLE, PENDING = GroupState.SATISFIED, GroupState.IMPOSSIBLE, GroupState.PENDING
 

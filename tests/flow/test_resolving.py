@@ -7,7 +7,7 @@ import pytest
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import EdgeState, GroupState
 from flowfabric.core.states import State
-from tests.flow.build import FLOW, chain, member, plan
+from flowfabric.testing.flows import FLOW, chain, member, plan
 from tests.flow.desk import FlowDesk
 
 

@@ -1,4 +1,4 @@
-"""Builders of flows for tests: plans with letters for members. No test lives here."""
+"""Builders of flows: plans with letters for members, the same on every run. Nothing here writes."""
 
 from __future__ import annotations
 
