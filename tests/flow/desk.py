@@ -19,6 +19,11 @@ BROKEN = Failure("broke", fatal=True)
 class FlowDesk(Desk):
     """One engine with its dispatcher; members are called by the letters of their plan."""
 
+    def another(self) -> FlowDesk:
+        desk = FlowDesk(self.store, self.clock)
+        desk._tokens = self._tokens
+        return desk
+
     @property
     def dispatcher(self) -> Dispatcher:
         return self.engine.dispatcher

@@ -23,7 +23,7 @@ from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
-from flowfabric.errors import Conflict, FlowFabricError
+from flowfabric.errors import Conflict, FlowFabricError, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
@@ -129,6 +129,9 @@ class Dispatcher:
         """One round of each; those that are not done, because there is more or by a conflict."""
         try:
             answers = await self._commit(jobs)
+        except StoreUnavailable:
+            # Nobody's fault but the store's: their leases end, and they are found again.
+            raise
         except FlowFabricError as error:
             return await self._one_by_one(jobs, error)
         left: list[Job] = []

@@ -14,7 +14,13 @@ import msgspec
 
 from flowfabric.core import lifecycle, names, operator, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
-from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
+from flowfabric.core.ids import (
+    ExecutionId,
+    FlowId,
+    PartitionCounts,
+    parse_execution_id,
+    partition_of,
+)
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
@@ -94,6 +100,7 @@ class Engine:
 
     async def open(self) -> None:
         self.counts = self.flows.counts = await self.store.migrate()
+        self.flows.build.counts = self.counts
         self.clock.follow(await self.store.now())
 
     async def close(self) -> None:
@@ -317,8 +324,13 @@ class Engine:
         epoch = done.patch["epoch"]
         return RevokeOutcome(True, epoch if isinstance(epoch, int) else 0)
 
-    async def replay(self, id: ExecutionId, reason: str = "") -> PublicState:
-        """Run a finished execution again."""
+    async def replay(
+        self, id: ExecutionId, reason: str = "", *, downstream: bool = False
+    ) -> PublicState:
+        """Run a finished execution again; `downstream`, with all that depended on its end."""
+        flow = (await self.read.load(id)).head.flow
+        if flow:
+            return await self.flows.build.replay(FlowId(flow), id, reason, downstream=downstream)
         return await self._change(id, lambda row, now_ms: operator.replay(row, now_ms, reason))
 
     async def change_priority(self, id: ExecutionId, priority: int) -> None:

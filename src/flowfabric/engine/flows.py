@@ -30,6 +30,7 @@ from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, Submission
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.conflict import persistently
+from flowfabric.engine.flow_building import FlowBuilding
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.lanes import Lanes
@@ -73,6 +74,7 @@ class Flows:
         self._clock = clock
         self._lanes = lanes
         self._writes = FlowWrites(store, clock)
+        self.build = FlowBuilding(store, self._writes)
 
     async def submit(self, plan: Plan) -> SubmittedFlow:
         """Make the whole flow, or nothing. Repeating it answers the flow that is there."""
