@@ -11,7 +11,7 @@ from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
 
-@pytest.mark.case("CF-001", "CF-016")
+@pytest.mark.case("CF-001")
 async def test_a_cancel_names_its_members_and_stores_its_reason(desk: FlowDesk) -> None:
     await desk.draw(plan("abc"))
     done = await desk.engine.flows.cancel(FLOW, reason="test_cancel")
@@ -34,7 +34,7 @@ async def test_a_second_cancel_is_refused(desk: FlowDesk) -> None:
     assert raised.value.code == "flow_already_terminal"
 
 
-@pytest.mark.case("CF-006", "CF-011", "CF-019")
+@pytest.mark.case("CF-019")
 async def test_all_members_are_owed_and_then_cancelled(desk: FlowDesk) -> None:
     await desk.draw(plan("abc", chain("abc")))
     lease = await desk.start("a")

@@ -112,7 +112,6 @@ async def test_a_quorum_that_lets_run(desk: FlowDesk) -> None:
     assert await desk.states("de") == {"d": "waiting", "e": "waiting"}
 
 
-@pytest.mark.case("FL-078")
 async def test_a_quorum_that_cannot_be_reached_skips_and_cancels_the_rest(desk: FlowDesk) -> None:
     await desk.draw(fan("abcde", Policy(Join.QUORUM, 3, CANCEL)))
     await desk.ended("a", "b", outcome="failed")

@@ -64,13 +64,13 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
     frontier = _frontier(view.edges, limit)
-    lost = {each.name for each in view.unreadable}
+    lost = _lost(view)
     leaving = _by_upstream(view.edges)
     answers: list[Answer] = []
     acted: list[tuple[Line, list[Edge]]] = []
     for line in lines:
         head = work.head(ExecutionId(line.execution))
-        if line.execution in lost:
+        if head is None and line.execution in lost:
             work.put_back(line)
             answers.append(Answer(line, NoOp("unreadable"), is_done=False))
         elif head is None or is_superseded(line, head):
@@ -78,18 +78,27 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
             answers.append(Answer(line, NoOp("superseded" if head else "missing")))
         elif frontier is None or line.execution <= frontier:
             acted.append((line, leaving.get(line.execution, [])))
-    decided, strange = _resolve(work, acted)
+    readable = [(line, [e for e in edges if e.downstream not in lost]) for line, edges in acted]
+    decided, strange = _resolve(work, readable)
     for downstream in dict.fromkeys(group.downstream for group in decided):
         move(work, downstream)
     skipped = {t.id for t in work.transitions.values() if t.line is not None}
-    for line, edges in acted:
+    for (line, every), (_, edges) in zip(acted, readable, strict=True):
         skips = sum(edge.downstream in skipped for edge in edges)
         advanced = Advanced(len(edges), skips)
-        is_whole = line.execution != frontier
+        is_left = len(edges) < len(every) or line.execution in lost
+        is_whole = line.execution != frontier and not is_left
         if is_whole:
             _finish(work, line, advanced)
+        elif is_left:
+            work.put_back(line)
         answers.append(Answer(line, advanced, is_done=is_whole))
     return Ends(answers, decided, strange)
+
+
+def _lost(view: View) -> set[str]:
+    """Whose edges must wait: a member, a group or an edge that belongs to them cannot be read."""
+    return {each.name.split(" ")[0] for each in view.unreadable}
 
 
 def _by_upstream(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
