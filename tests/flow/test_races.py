@@ -4,6 +4,8 @@ nobody is stuck and nothing is counted twice, also when every lease of a flow is
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,7 @@ from flowfabric.core.flow.model import GroupState
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import State
+from flowfabric.core.transition import Changeset
 from flowfabric.engine.engine import Engine
 from flowfabric.store import Store, open_store
 from flowfabric.testing import FaultyStore, VirtualClock
@@ -23,13 +26,25 @@ from tests.conftest import Size, store_url
 from tests.flow.desk import FlowDesk
 
 DISPATCHERS = 8
+# Far beyond what anything here takes: only a test that would hang for ever meets it.
+PATIENCE_SECONDS = 60.0
 
 
 class Forgetful(FaultyStore):
-    """Takes flows without keeping them: whoever asks next gets them too."""
+    """Takes flows without keeping them, and lets all have looked before the first one writes."""
+
+    def __init__(self, inner: Store, all_looked: threading.Barrier) -> None:
+        super().__init__(inner)
+        self._all_looked: threading.Barrier | None = all_looked
 
     async def pending(self, turn: Turn) -> list[Pending]:
         return await self.inner.pending(msgspec.structs.replace(turn, until_ms=0, lines=7))
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        if self._all_looked is not None:
+            waiting, self._all_looked = self._all_looked, None
+            waiting.wait(PATIENCE_SECONDS)
+        return await self.inner.commit_each(batch, now_ms)
 
 
 def fan_in(flow: FlowId, width: int) -> Plan:
@@ -51,9 +66,12 @@ async def test_a_fan_in_is_counted_exactly_by_many_dispatchers(
         for lease in leases:
             await desk.engine.complete(lease, b"1")
 
+    all_looked = threading.Barrier(DISPATCHERS)
+
     async def dispatch(number: int) -> None:
         store = await _own(desk.store, store_kind, tmp_path, desk.clock)
-        engine = Engine(Forgetful(store) if is_lost else store, clock=desk.clock)
+        lossy = Forgetful(store, all_looked) if is_lost else store
+        engine = Engine(lossy, clock=desk.clock)
         for _ in range(3 * width):
             await engine.dispatcher.run_once()
             if not [line for flow in flows for line in await FlowDesk.lines(desk, flow)]:
