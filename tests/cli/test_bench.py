@@ -117,3 +117,25 @@ def test_the_shapes_script_runs_with_the_standard_library_alone() -> None:
     assert isinstance(figures, dict)
     assert set(figures["sqlite3"]) == {"per row", "multi-row", "json_each"}
     assert all(rates["idle"] > 0 and rates["busy"] > 0 for rates in figures["sqlite3"].values())
+
+
+FLOW_BENCHES = {
+    "chain": (("--nodes", "3", "--flows", "4", "--repeat", "1"), ["flows_per_s"]),
+    "fanout": (("--width", "5", "--repeat", "2"), ["fanout_ms"]),
+    "siblings": (("--width", "4", "--repeat", "2"), ["cancel_ms"]),
+    "submit": (
+        ("--members", "700", "--edges", "1400"),
+        ["seconds", "peak_rss_mb", "longest_stall_ms"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOW_BENCHES)
+def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> None:
+    arguments, keys = FLOW_BENCHES[name]
+    ran = ff("bench", name, "--store", "sqlite?synchronous=NORMAL", *arguments, "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    figures = one_object(ran.stdout)
+    assert list(figures) == keys
+    for value in figures.values():
+        assert list(value) == ["p50", "p95", "p99"] if isinstance(value, dict) else value

@@ -19,6 +19,10 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench",),
     ("bench", "cycle"),
     ("bench", "limit"),
+    ("bench", "chain"),
+    ("bench", "fanout"),
+    ("bench", "siblings"),
+    ("bench", "submit"),
 ]
 
 

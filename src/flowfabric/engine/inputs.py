@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.core.flow.inputs import Passed, passed, passes
+from flowfabric.core.flow.model import Edge, Group
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Lease, Want
@@ -26,10 +27,15 @@ async def inputs(store: Store, leases: Sequence[Lease]) -> dict[ExecutionId, lis
         store, {edge.upstream for view in views for edge in view.edges if passes(edge)}
     )
     found: dict[ExecutionId, list[Passed]] = {}
-    for ids, view in zip(by_flow.values(), views, strict=True):
-        for id in ids:
-            edges = [edge for edge in view.edges if edge.downstream == id]
-            found[id] = passed(edges, view.groups, lambda up, n: results.get((up, n)))
+    for view in views:
+        entering: dict[ExecutionId, list[Edge]] = {}
+        for edge in view.edges:
+            entering.setdefault(edge.downstream, []).append(edge)
+        groups: dict[ExecutionId, list[Group]] = {}
+        for group in view.groups:
+            groups.setdefault(group.downstream, []).append(group)
+        for id, edges in entering.items():
+            found[id] = passed(edges, groups.get(id, []), lambda up, n: results.get((up, n)))
     return found
 
 

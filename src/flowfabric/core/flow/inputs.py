@@ -31,14 +31,14 @@ def passed(
     result: Callable[[ExecutionId, int], bytes | None],
 ) -> list[Passed]:
     """All_of passes each its own, any_of the winner, a quorum its successes in their order."""
-    joins = {group.key: group.join for group in groups}
+    quorums = {group.key for group in groups if group.join == Join.QUORUM}
     lists: dict[str, list[bytes | None]] = {}
     found: list[Passed] = []
     for edge in sorted(edges, key=lambda edge: (edge.group, edge.position)):
         if not passes(edge):
             continue
         body = result(edge.upstream, edge.attempt)
-        is_list = joins.get(edge.group_key) == Join.QUORUM
+        is_list = edge.group_key in quorums
         for path in edge.argument.split(PLACES):
             if is_list:
                 lists.setdefault(path, []).append(body)
