@@ -46,7 +46,16 @@ REGISTRIES = re.compile(
 )
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve"}
 STORE_MAY_IMPORT = {
-    f"flowfabric.core.{module}" for module in ("ids", "model", "states", "transition")
+    f"flowfabric.core.{module}"
+    for module in (
+        "ids",
+        "model",
+        "states",
+        "transition",
+        "flow.changes",
+        "flow.model",
+        "flow.views",
+    )
 }
 # A statement is named `name`, or `name@dialect` where the stores have variants of their own.
 SQL_NAME = re.compile(r"^--\s*name:(.*)$")

@@ -7,6 +7,7 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 
 from flowfabric.app import App
+from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core.explain import Explanation
 from flowfabric.core.model import Event, Lease
@@ -32,6 +33,7 @@ from flowfabric.errors import (
     StoreUnavailable,
     TaskError,
 )
+from flowfabric.graph import Graph, Node
 from flowfabric.task import Call, Task
 from flowfabric.worker.context import Context
 
@@ -58,6 +60,8 @@ __all__ = [
     "Exponential",
     "Fixed",
     "FlowFabricError",
+    "FlowHandle",
+    "Graph",
     "Handle",
     "IdempotencyConflict",
     "Invalid",
@@ -65,6 +69,7 @@ __all__ = [
     "LaneState",
     "Lease",
     "LeaseLost",
+    "Node",
     "NotFound",
     "PublicState",
     "Refused",

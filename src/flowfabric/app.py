@@ -18,9 +18,11 @@ from flowfabric.core import names
 from flowfabric.core.duration import duration_ms
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.policy import RetryPolicy
+from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import InvalidInput, Refused
+from flowfabric.graph import Graph
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Span, Task, policy_text
 from flowfabric.worker.codec import decode_any
@@ -144,6 +146,13 @@ class App:
 
         return register if function is None else register(function)
 
+    def graph(self, name: str, *, deadline: Span | None = None) -> Graph:
+        """A flow that is known in advance: add nodes, then submit it as a whole.
+
+        With a `deadline`, what has not ended by then is cancelled.
+        """
+        return Graph(name, self.connect, deadline=deadline)
+
     # -- starting ---------------------------------------------------------------------------
 
     async def start_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
@@ -232,14 +241,18 @@ class App:
             drain_seconds=self._drain_ms / 1000,
         )
         timekeeper = Timekeeper(self.engine.store, self.engine.clock)
+        counts = self.engine.dispatcher.counts
+        dispatcher = Dispatcher(self.engine.store, self.engine.clock, counts)
         await self.connect()
         if self._is_running:
             raise Refused("this app is running already", hint="run it once per process")
         self._is_running = True
         self.engine.hints.subscribe(timekeeper.hear)
+        self.engine.hints.subscribe(dispatcher.hear)
         loop = asyncio.get_running_loop()
         services = [
             loop.create_task(timekeeper.loop.run(), name="flowfabric-timekeeper"),
+            loop.create_task(dispatcher.loop.run(), name="flowfabric-dispatcher"),
             loop.create_task(worker_.run(), name="flowfabric-worker"),
         ]
         for service in services:
@@ -250,10 +263,12 @@ class App:
             self._is_stopping = True
             worker_.stop()
             timekeeper.loop.stop()
+            dispatcher.loop.stop()
             try:
                 await _ended(services)
             finally:
                 self.engine.hints.unsubscribe(timekeeper.hear)
+                self.engine.hints.unsubscribe(dispatcher.hear)
                 self._is_running = self._is_stopping = False
                 await self._close()
         for service in services:

@@ -5,11 +5,13 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 │   ├── InvalidInput            a value is out of range; names the field
 │   ├── PayloadTooLarge         a body is over the limit
 │   ├── UnknownTask             nobody registered this task here
+│   ├── InvalidGraph            members and edges that make no flow; the code says why
 │   ├── IllegalTransition       a decision that the tables of states do not allow: a bug
 │   ├── MissingExtra            an optional dependency is not installed
 │   └── StoreMismatch           the store is not ours, too new, or was set up differently
 ├── NotFound                    there is no such record
-│   └── ExecutionNotFound
+│   ├── ExecutionNotFound
+│   └── FlowNotFound
 ├── Refused                     a legal request at the wrong moment; says what happened instead
 │   ├── ExecutionNotActive      nobody works on it (it waits, or it has ended)
 │   ├── ExecutionNotEligible    it is not in the state this verb needs
@@ -18,12 +20,15 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 │   ├── ReplaysExhausted        the replay limit of its policy is reached
 │   ├── IdempotencyConflict     the key was used before, for another payload
 │   ├── LaneClosed              the lane takes no new work
+│   ├── FlowAlreadyTerminal     the flow was cancelled and takes no more members
+│   ├── AlreadyInFlow           the execution belongs to another flow
 │   └── CursorExpired           the log no longer has what follows this cursor
 ├── LeaseLost                   stop working; the lease is no longer yours
 │   ├── LeaseExpired
 │   ├── LeaseRevoked
 │   └── StaleLease
 ├── Conflict                    raced; the engine already tried again
+│   └── StaleGraphRevision      the graph has changed since the revision that was named
 ├── StoreUnavailable            the store did not answer; try again later (cause chained)
 │   └── ClockSkew               the caller's clock is too far from the store's
 ├── ExecutionEnded              raised by `Handle.result()` instead of a value
@@ -118,6 +123,12 @@ class UnknownTask(Invalid):
     hint = "import the module that defines it before the worker starts, then replay"
 
 
+class InvalidGraph(Invalid):
+    """Members and edges that make no flow."""
+
+    code = "invalid_graph"
+
+
 class IllegalTransition(Invalid):
     """A decision that the tables of states do not allow."""
 
@@ -147,6 +158,12 @@ class ExecutionNotFound(NotFound):
 
     code = "execution_not_found"
     hint = "check the id; finished executions are removed after their retention"
+
+
+class FlowNotFound(NotFound):
+    """Flow not found."""
+
+    code = "flow_not_found"
 
 
 class Refused(FlowFabricError):
@@ -201,6 +218,18 @@ class LaneClosed(Refused):
     hint = "resume the lane, or submit to another one"
 
 
+class FlowAlreadyTerminal(Refused):
+    """The flow was cancelled; it takes no more members and edges."""
+
+    code = "flow_already_terminal"
+
+
+class AlreadyInFlow(Refused):
+    """The execution is a member of another flow."""
+
+    code = "execution_already_in_flow"
+
+
 class CursorExpired(Refused):
     """The log no longer has what follows this cursor."""
 
@@ -237,6 +266,13 @@ class Conflict(FlowFabricError):
 
     code = "conflict"
     hint = "try again"
+
+
+class StaleGraphRevision(Conflict):
+    """The graph has changed since the revision that was named."""
+
+    code = "stale_graph_revision"
+    hint = "read the flow again and decide anew"
 
 
 class StoreUnavailable(FlowFabricError):
@@ -349,6 +385,10 @@ REACTIONS: dict[str, Reaction] = {
     "store_mismatch": _T,
     "not_found": _T,
     "lane_not_found": _T,
+    "flow_not_found": _T,
+    "flow_already_terminal": _T,
+    "execution_already_in_flow": _T,
+    "invalid_graph": _T,
     "lane_closed": _R,
     "refused": _T,
     "idempotency_conflict": _T,
@@ -418,10 +458,19 @@ _BAD_INPUT = frozenset(
         "lane_not_printable",
     }
 )
+_BAD_GRAPH = frozenset(
+    {
+        "cycle_detected",
+        "self_referencing_edge",
+        "dependency_already_exists",
+        "execution_not_in_flow",
+        "invalid_dependency",
+    }
+)
 _STORE_TROUBLE = frozenset(
     {"cluster", "busy_loading", "protocol", "auth", "script_not_loaded", "other"}
 )
-REACTIONS |= dict.fromkeys(_BAD_INPUT, _T)
+REACTIONS |= dict.fromkeys(_BAD_INPUT | _BAD_GRAPH, _T)
 
 
 def _classes(root: type[FlowFabricError]) -> dict[str, type[FlowFabricError]]:
@@ -441,4 +490,6 @@ def error_class(code: str) -> type[FlowFabricError] | None:
         return own
     if code in _STORE_TROUBLE:
         return StoreUnavailable
+    if code in _BAD_GRAPH:
+        return InvalidGraph
     return InvalidInput if code in _BAD_INPUT or code.startswith("invalid_") else Refused

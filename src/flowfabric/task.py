@@ -131,6 +131,12 @@ class Task(Generic[R_co]):
         )
         return Call(request, self.handler.result.decode)
 
+    def request(self, values: Mapping[str, object], *, is_open: bool) -> Request:
+        """A member of a graph with these arguments; `is_open`: some of them come later."""
+        arguments = self.handler.arguments
+        payload = arguments.encode_open(values) if is_open else arguments.encode(values)
+        return msgspec.structs.replace(self._defaults, payload=payload)
+
 
 def _span_ms(value: datetime | Span | None, field: str) -> int | None:
     if value is None or isinstance(value, datetime):

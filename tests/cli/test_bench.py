@@ -132,3 +132,25 @@ async def test_round_trips_of_an_idle_deployment_are_counted() -> None:
     with open_target("memory") as target:
         figures = await idle.run(target, 0.3, settle_seconds=0)
     assert figures.round_trips_per_s > 0
+
+
+FLOW_BENCHES = {
+    "chain": (("--nodes", "3", "--flows", "4", "--repeat", "1"), ["flows_per_s"]),
+    "fanout": (("--width", "5", "--repeat", "2"), ["fanout_ms"]),
+    "siblings": (("--width", "4", "--repeat", "2"), ["cancel_ms"]),
+    "submit": (
+        ("--members", "700", "--edges", "1400"),
+        ["seconds", "peak_rss_mb", "longest_stall_ms"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOW_BENCHES)
+def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> None:
+    arguments, keys = FLOW_BENCHES[name]
+    ran = ff("bench", name, "--store", "sqlite?synchronous=NORMAL", *arguments, "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    figures = one_object(ran.stdout)
+    assert list(figures) == keys
+    for value in figures.values():
+        assert list(value) == ["p50", "p95", "p99"] if isinstance(value, dict) else value

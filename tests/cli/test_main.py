@@ -26,6 +26,10 @@ COMMANDS: list[tuple[str, ...]] = [
     ("db", "backup"),
     ("db", "size"),
     ("db", "drop"),
+    ("bench", "chain"),
+    ("bench", "fanout"),
+    ("bench", "siblings"),
+    ("bench", "submit"),
 ]
 
 

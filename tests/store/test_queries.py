@@ -13,6 +13,13 @@ import pytest
 from flowfabric.core.model import Execution
 from flowfabric.store import queries
 from flowfabric.store.queries import migrations, statements
+from flowfabric.store.sqlite.flow_rows import (
+    EDGE_NAMES,
+    FLOW_NAMES,
+    GROUP_NAMES,
+    LINE_NAMES,
+    MEMBER_NAMES,
+)
 from flowfabric.store.sqlite.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, row_marks
 
 FILE = """\
@@ -69,14 +76,32 @@ WIDTHS = {
     "tag_upsert": 3,
     "attempt_upsert": 1 + len(ATTEMPT_COLUMNS),
     "idempotency_upsert": 5,
+    "member_insert": len(MEMBER_NAMES),
+    "flow_insert": len(FLOW_NAMES),
+    "flow_patch": 1 + 1,
+    "line_upsert": len(LINE_NAMES),
+    "line_delete": 3,
+    "edge_insert": len(EDGE_NAMES),
+    "edge_resolve": 8,
+    "group_upsert": len(GROUP_NAMES),
 }
+
+NAMES = {
+    "attempt_upsert": ATTEMPT_COLUMNS,
+    "member_insert": MEMBER_NAMES,
+    "flow_insert": FLOW_NAMES,
+    "line_upsert": LINE_NAMES,
+    "edge_insert": EDGE_NAMES,
+    "group_upsert": GROUP_NAMES,
+}
+READ = {"flow": FLOW_NAMES, "line": LINE_NAMES, "edge": EDGE_NAMES, "group": GROUP_NAMES}
 
 
 def filled(name: str) -> str:
     """The statement with its lists, for one row, and with plain marks."""
     text = re.sub(r"\?\d+", "?", statements("sqlite")[name])
-    names = ATTEMPT_COLUMNS if name == "attempt_upsert" else ("state",)
-    heads = ", ".join(f"e.{column}" for column in COLUMNS)
+    names = NAMES.get(name, ("state",))
+    heads = ", ".join(f"e.{column}" for column in READ.get(name.split("_", maxsplit=1)[0], COLUMNS))
     return text.format(
         rows=row_marks(WIDTHS.get(name, 1), 1),
         columns=", ".join(INSERT_COLUMNS) if name == "execution_insert" else heads,

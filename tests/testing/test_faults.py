@@ -7,6 +7,8 @@ import inspect
 
 import pytest
 
+from flowfabric.core.flow.views import Sight, Turn
+from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
@@ -18,7 +20,7 @@ from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
 from flowfabric.testing.build import ask, execution_id, order, submissions
 from flowfabric.testing.conformance.steps import contents, put, put_and_take
 
-WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.COMMIT)
+WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.COMMIT, Verb.COMMIT_EACH)
 VERBS = tuple(verb for verb in Verb if verb is not Verb.ANY)
 LOST: dict[Kind, type[BaseException]] = {
     Kind.AFTER: StoreUnavailable,
@@ -55,6 +57,11 @@ class Caller:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
                 lane = LaneChange("new", 0, LaneState.PAUSED)
                 return await store.commit(Changeset([ended], [lane]), now_ms)
+            case Verb.COMMIT_EACH:
+                ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
+                lane = LaneChange("new", 0, LaneState.PAUSED)
+                each = [Changeset([ended]), Changeset(lanes=[lane])]
+                return await store.commit_each(each, now_ms)
             case _:
                 return await self.read(store, verb)
 
@@ -72,6 +79,11 @@ class Caller:
                 return await store.tail(Feed())
             case Verb.LANES:
                 return await store.lanes("", 10)
+            case Verb.PENDING:
+                now_ms = self.clock.now_ms()
+                return await store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 1))
+            case Verb.GRAPH:
+                return await store.graph([Sight(flow=FlowId("none"))])
             case Verb.NOW:
                 return await store.now()
             case Verb.MIGRATE:

@@ -7,17 +7,22 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from uuid import UUID, uuid5
 
 import msgspec
 
+from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
+from flowfabric.core.flow.graph import Plan
 from flowfabric.core.ids import (
     RANDOM_BITS,
     RUN_LENGTH,
     ExecutionId,
+    FlowId,
     Namespace,
     execution_id,
+    flow_execution_id,
     key_partition,
     run_partition,
     uuid7,
@@ -29,6 +34,8 @@ from flowfabric.engine.engine import Engine, Submitted
 from flowfabric.errors import FlowFabricError
 
 R = TypeVar("R")
+
+_FLOW_KEYS = UUID("6f1d9d0e-54a5-5c0b-9a55-0f3f1c1a7f10")
 
 RANDOM_BYTES = (RANDOM_BITS + 7) // 8
 
@@ -114,6 +121,45 @@ class Client:
 
     def handle(self, id: ExecutionId, decode: Callable[[bytes], R]) -> Handle[R]:
         return Handle(id, self._engine, self.results, decode)
+
+    # -- flows ------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> str:
+        return self._engine.namespace
+
+    def now_ms(self) -> int:
+        return self._engine.clock.now_ms()
+
+    def mint_flow(self, key: str | None) -> FlowId:
+        """A new flow, or the one that this key always means."""
+        if key is None:
+            return FlowId(uuid7(self.now_ms(), self._chance.bits()))
+        return FlowId(str(uuid5(_FLOW_KEYS, f"{self.namespace}\0{key}")))
+
+    def mint_member(self, flow: FlowId, name: str | None) -> ExecutionId:
+        """A new member, or the one that this name always means in this flow."""
+        if name is None:
+            text = uuid7(self.now_ms(), self._chance.bits())
+        else:
+            text = str(uuid5(UUID(flow), name))
+        return flow_execution_id(flow, text, self._engine.counts)
+
+    def member_order(self, request: Request, id: ExecutionId) -> Order:
+        return msgspec.structs.replace(self._order(request), id=id)
+
+    async def submit_flow(self, plan: Plan) -> FlowHandle:
+        """Make the whole flow; all its members can be waited for from the beginning."""
+        members = [order.id for order in plan.orders]
+        self.results.expect(members)
+        made = None
+        try:
+            made = await self._engine.flows.submit(plan)
+        finally:
+            if made is None or not made.created:
+                for id in members:
+                    self.results.forget(id)
+        return FlowHandle(plan.id, self._engine, self.results, members)
 
     async def close(self) -> None:
         await self._submits.drain()

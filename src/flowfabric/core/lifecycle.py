@@ -26,7 +26,7 @@ from flowfabric.core.states import (
     Outcome,
     State,
 )
-from flowfabric.core.transition import Held, LogLine, Transition, begin, clip
+from flowfabric.core.transition import Held, LogLine, Transition, begin, clip, end_of
 from flowfabric.errors import InvalidInput
 
 CATEGORY_LIMIT = 64
@@ -68,8 +68,13 @@ def lateness(order: Order, now_ms: int) -> InvalidInput | None:
     return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
 
 
-def submit(order: Order, now_ms: int, *, create: bool = True) -> Submission:
-    """The head of a new execution, and what is written beside it; refuses what is out of range."""
+def submit(
+    order: Order, now_ms: int, *, create: bool = True, flow: str = "", deps_open: bool = False
+) -> Submission:
+    """The head of a new execution, and what is written beside it; refuses what is out of range.
+
+    A member of a flow that waits for others is held back from the beginning (`deps_open`).
+    """
     _require_names(order.namespace, order.lane, order.kind)
     policy = parse_policy(order.policy)
     late = lateness(order, now_ms)
@@ -80,9 +85,11 @@ def submit(order: Order, now_ms: int, *, create: bool = True) -> Submission:
         deadline_ms=deadline_of(order, now_ms),
         next_kind=AttemptKind.INITIAL,
         not_before_ms=_instant(order.delay_until_ms, "delay_until_ms"),
+        deps_open=deps_open,
     )
+    head = _new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms)
     return Submission(
-        execution=_new_head(order, facts, now_ms=now_ms, left_ms=limits.attempt_timeout_ms),
+        execution=msgspec.structs.replace(head, flow=flow) if flow else head,
         payload=names.body(order.payload, "payload"),
         tags=names.tags(order.tags) if order.tags else order.tags,
         key=names.idempotency_key(order.key),
@@ -126,6 +133,7 @@ def _new_head(order: Order, facts: Facts, *, now_ms: int, left_ms: int | None) -
         priority=names.priority(order.priority),
         attempt_left_ms=left_ms,
         not_before_ms=settled.not_before_ms,
+        deps_open=facts.deps_open,
         deadline_ms=facts.deadline_ms,
         state=settled.state,
         reason=settled.reason,
@@ -193,13 +201,15 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
 def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
     names.body(result, "result")
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
+    patch = ended(Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL)
     return Transition(
         lease.id,
         working(lease),
         Writer.WORKER,
-        ended(Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL),
+        patch,
         LogLine("completed"),
         attempt,
+        line=end_of(lease.head, patch, now_ms) if lease.head.flow else None,
     )
 
 
@@ -227,7 +237,8 @@ def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
             "retry_scheduled",
             {"reason": detail, "category": category, "pause_ms": pause},
         )
-    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt)
+    end = end_of(lease.head, patch, now_ms)
+    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt, line=end)
 
 
 def _pause_ms(head: Execution, category: str) -> int | None:

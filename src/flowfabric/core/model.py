@@ -112,6 +112,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=
     outcome_category: str = ""
     progress_pct: int | None = None
     progress_message: str | None = None
+    flow: str = ""
 
 
 class Column(NamedTuple):
@@ -165,6 +166,7 @@ COLUMNS: dict[str, Column] = {
     "outcome_category": _by(_W, _E, _T),
     "progress_pct": _by(_W),
     "progress_message": _by(_W),
+    "flow": _by(_E),
 }
 
 WRITABLE: dict[Writer, frozenset[str]] = {

@@ -29,7 +29,7 @@ from flowfabric.core.states import (
     Reason,
     State,
 )
-from flowfabric.core.transition import LogLine, Seen, Transition, clip
+from flowfabric.core.transition import LogLine, Seen, Transition, clip, end_of
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
@@ -84,7 +84,8 @@ def cancel(
     ending = Ending(Outcome.CANCELLED, clip(reason), source)
     patch, attempt = ended_from_outside(row, ending, now_ms)
     line = LogLine("cancelled", {"reason": ending.detail, "source": source})
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt)
+    end = end_of(row, patch, now_ms)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt, line=end)
 
 
 def fence_required() -> InvalidInput:
@@ -103,7 +104,8 @@ def expire(row: Execution, now_ms: int, reason: ExpireReason) -> Transition | No
     ending = Ending(Outcome.EXPIRED, reason, reason)
     patch, attempt = ended_from_outside(row, ending, now_ms)
     line = LogLine("expired", {"reason": reason})
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt)
+    end = end_of(row, patch, now_ms)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt, line=end)
 
 
 def revoke(
@@ -117,7 +119,8 @@ def revoke(
     if worker is not None and row.worker != worker:
         return RevokeOutcome(False, row.epoch, "different_worker_instance_id")
     patch, attempt, line = lose(row, now_ms, Loss.REVOKED, clip(reason))
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt)
+    end = end_of(row, patch, now_ms)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt, line=end)
 
 
 def _already(row: Execution) -> str:

@@ -26,7 +26,7 @@ from flowfabric.core.model import Admission, Attempt, Execution, Loss, Malformed
 from flowfabric.core.policy import OnAttemptTimeout, chance, parse_policy, retry_pause_ms
 from flowfabric.core.settle import GATE_REASON, facts_of, settle
 from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptLifecycle, Outcome, Reason, State
-from flowfabric.core.transition import LogLine, Seen, Transition, clip
+from flowfabric.core.transition import LogLine, Seen, Transition, clip, end_of
 
 TIMEOUT_CATEGORY = "timeout"
 POISON_PAUSE_MS = 1_000
@@ -181,4 +181,6 @@ def _transition(
     if row.failures:
         patch = patch | {"failures": 0, "parked": ""}
     guard = Seen(row.rev, row.state)
-    return Transition(row.id, guard, Writer.TIMEKEEPER, patch, log, attempt)
+    ended_ms = patch.get("ended_ms")
+    end = end_of(row, patch, ended_ms) if isinstance(ended_ms, int) else None
+    return Transition(row.id, guard, Writer.TIMEKEEPER, patch, log, attempt, line=end)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowfabric.core.ids import ExecutionId, partition_of
+from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
+from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
+from flowfabric.core.ids import ExecutionId, FlowId, partition_of
 from flowfabric.core.model import (
     WRITABLE,
     Attempt,
@@ -20,6 +22,7 @@ from flowfabric.core.model import (
     Execution,
     Lane,
     Loss,
+    Submission,
     Value,
     Writer,
 )
@@ -28,6 +31,7 @@ from flowfabric.core.states import (
     ATTEMPT_STATES,
     CLAIMABLE,
     REASONS,
+    SHAPE,
     TERMINAL,
     AttemptState,
     LaneState,
@@ -65,7 +69,10 @@ class LogLine(NamedTuple):
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """If the guard holds: write the patch, raise `rev`, end the attempt, append the line."""
+    """If the guard holds: write the patch, raise `rev`, end the attempt, append to the log.
+
+    `line`: what the end of a member of a flow leaves for the dispatcher, written with it.
+    """
 
     id: ExecutionId
     guard: Held | Seen
@@ -74,6 +81,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     log: LogLine | None = None
     attempt: Attempt | None = None
     tags: Mapping[str, str] | None = None
+    line: Line | None = None
 
     def __post_init__(self) -> None:
         guard, patch = self.guard, self.patch
@@ -119,10 +127,24 @@ class Changeset(msgspec.Struct, frozen=True):
     """Several guarded changes, all or nothing; at most one per record, all in one scope.
 
     A scope is a partition, or the lanes: nothing can be written to two of them as a whole.
+
+    Of flows: `new_flows` must not be there, `flows` must be as they were seen, `members` (new
+    executions) must not be there. Under these guards `edges` are added, `resolved` are written
+    into edges that are there, `groups` and `lines` are written whole, new or not, `done` are
+    removed, `notes` are appended to the log. All of it is of one flow.
     """
 
     transitions: Sequence[Transition] = ()
     lanes: Sequence[LaneChange] = ()
+    new_flows: Sequence[Flow] = ()
+    flows: Sequence[FlowPatch] = ()
+    members: Sequence[Submission] = ()
+    edges: Sequence[Edge] = ()
+    resolved: Sequence[Resolution] = ()
+    groups: Sequence[Group] = ()
+    lines: Sequence[Line] = ()
+    done: Sequence[Line] = ()
+    notes: Sequence[Note] = ()
 
     def __post_init__(self) -> None:
         refuse_doubles([t.id for t in self.transitions])
@@ -130,6 +152,23 @@ class Changeset(msgspec.Struct, frozen=True):
         scopes = {partition_of(t.id) for t in self.transitions}
         if len(scopes) + bool(self.lanes) > 1:
             raise IllegalTransition("a changeset of several scopes could be written in part")
+        if self.new_flows or self.flows or self.members:
+            _require_one_flow(self)
+
+    @property
+    def owners(self) -> list[FlowId]:
+        """The flows that it is about: one, or none."""
+        return [*(flow.id for flow in self.new_flows), *(flow.id for flow in self.flows)]
+
+
+def _require_one_flow(changes: Changeset) -> None:
+    if len(changes.owners) != 1:
+        raise IllegalTransition("a changeset is about one flow")
+    for change in changes.flows:
+        require_columns(change)
+    refuse_doubles(
+        [*(s.execution.id for s in changes.members), *(t.id for t in changes.transitions)]
+    )
 
 
 class Applied(NamedTuple):
@@ -143,6 +182,29 @@ class Rejected(NamedTuple):
 
     id: ExecutionId
     current: Execution | None
+
+
+def refuse_doubles_in(batch: Sequence[Changeset]) -> None:
+    """Changesets of one call are independent: no record is in two of them."""
+    refuse_doubles([t.id for changes in batch for t in changes.transitions])
+    refuse_doubles([lane.name for changes in batch for lane in changes.lanes])
+    refuse_doubles([id for changes in batch for id in changes.owners])
+
+
+def end_of(row: Execution, patch: Patch, now_ms: int) -> Line | None:
+    """The line that the end of a member leaves behind; none if it has not ended, or is alone."""
+    if not row.flow or patch.get("state") not in TERMINAL:
+        return None
+    outcome = SHAPE[State(str(patch["state"]))].outcome
+    return Line(
+        flow=FlowId(row.flow),
+        at_ms=now_ms,
+        id=line_id(LineKind.ENDED, row.id, row.replay_count, outcome),
+        kind=LineKind.ENDED,
+        execution=row.id,
+        generation=row.replay_count,
+        about=outcome,
+    )
 
 
 def refuse_doubles(names: Sequence[str]) -> None:

@@ -14,13 +14,21 @@ import msgspec
 
 from flowfabric.core import lifecycle, names, operator, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
-from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
+from flowfabric.core.ids import (
+    ExecutionId,
+    FlowId,
+    PartitionCounts,
+    parse_execution_id,
+    partition_of,
+)
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
+from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.flows import Flows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.outcomes import (
     Completed,
@@ -81,6 +89,8 @@ class Engine:
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
+        self.flows = Flows(store, self.clock, self.lanes)
+        self.dispatcher = Dispatcher(store, self.clock)
         self.counts = PartitionCounts()
 
     @property
@@ -89,7 +99,8 @@ class Engine:
         return self.store.hints
 
     async def open(self) -> None:
-        self.counts = await self.store.migrate()
+        self.counts = self.flows.counts = await self.store.migrate()
+        self.flows.build.counts = self.counts
         self.clock.follow(await self.store.now())
 
     async def close(self) -> None:
@@ -325,8 +336,13 @@ class Engine:
         epoch = done.patch["epoch"]
         return RevokeOutcome(True, epoch if isinstance(epoch, int) else 0)
 
-    async def replay(self, id: ExecutionId, reason: str = "") -> PublicState:
-        """Run a finished execution again."""
+    async def replay(
+        self, id: ExecutionId, reason: str = "", *, downstream: bool = False
+    ) -> PublicState:
+        """Run a finished execution again; `downstream`, with all that depended on its end."""
+        flow = (await self.read.load(id)).head.flow
+        if flow:
+            return await self.flows.build.replay(FlowId(flow), id, reason, downstream=downstream)
         return await self._change(id, lambda row, now_ms: operator.replay(row, now_ms, reason))
 
     async def change_priority(self, id: ExecutionId, priority: int) -> None:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL
-from flowfabric.core.transition import Transition
+from flowfabric.core.transition import Changeset, Transition
 
 
 class Hint(NamedTuple):
     """What may have changed.
 
     `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
-    process wrote, so anything may have changed. `finished` is the exception among hints: it is
-    said only after the store has answered, so it is a fact.
+    process wrote, so anything may have changed. `flows`: those that have something to do.
+    `finished` is the exception among hints: it is said only after the store has answered, so it is
+    a fact.
     """
 
     ready: bool = False
@@ -31,6 +32,7 @@ class Hint(NamedTuple):
     fenced: tuple[ExecutionId, ...] = ()
     foreign: bool = False
     finished: tuple[Ended, ...] = ()
+    flows: tuple[FlowId, ...] = ()
 
 
 Listener = Callable[[Hint], None]
@@ -45,6 +47,7 @@ def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
 def hint_of(transitions: Iterable[Transition]) -> Hint:
     """What these patches make possible, if they are written."""
     ready, due, ended, fenced = False, [], [], []
+    flows: dict[FlowId, None] = {}
     for transition in transitions:
         state = transition.patch.get("state")
         due_ms = transition.patch.get("due_ms")
@@ -55,7 +58,23 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
             ended.append(transition.id)
         if "epoch" in transition.patch:
             fenced.append(transition.id)
-    return Hint(ready, min(due, default=None), tuple(ended), tuple(fenced))
+        if transition.line is not None:
+            flows[transition.line.flow] = None
+    return Hint(ready, min(due, default=None), tuple(ended), tuple(fenced), flows=tuple(flows))
+
+
+def hint_of_changes(batch: Sequence[Changeset]) -> Hint:
+    """What these changesets have made possible."""
+    told = hint_of([transition for changes in batch for transition in changes.transitions])
+    members = [member for changes in batch for member in changes.members]
+    lines = (line.flow for changes in batch for line in changes.lines)
+    if members:
+        new = hint_of_inserts(members)
+        due = [at for at in (told.due_ms, new.due_ms) if at is not None]
+        told = told._replace(ready=told.ready or new.ready, due_ms=min(due, default=None))
+    if any(changes.lanes for changes in batch):
+        told = told._replace(ready=True)
+    return told._replace(flows=tuple(dict.fromkeys((*told.flows, *lines))))
 
 
 class Hints:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from flowfabric.core.flow.changes import Note
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
     Attempt,
@@ -44,10 +46,12 @@ from flowfabric.core.transition import (
     lane_changed,
     patched,
     refuse_doubles,
+    refuse_doubles_in,
 )
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
-from flowfabric.store.hints import Hints, hint_of, hint_of_inserts
+from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.memory_flows import FlowBook
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
@@ -76,6 +80,7 @@ class MemoryStore:
         self._keys: dict[tuple[str, str], tuple[ExecutionId, str, int]] = {}
         self._lanes: dict[str, Lane] = {}
         self._log: list[Event] = []
+        self._flows = FlowBook()
         self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
         self._due: list[tuple[int, ExecutionId]] = []
 
@@ -109,13 +114,17 @@ class MemoryStore:
         if submission.key is not None:
             entry = (row.id, submission.digest, submission.key_until_ms)
             self._keys[row.namespace, submission.key] = entry
+        self._put_new(submission, now_ms)
+        return Inserted(row.id, created=True)
+
+    def _put_new(self, submission: Submission, now_ms: int) -> None:
+        row = submission.execution
         self._put(row)
         self._payloads[row.id] = submission.payload
         if submission.tags:
             self._tags[row.id] = dict(submission.tags)
         self._lanes.setdefault(row.lane, Lane(row.lane))
         self._append(row, now_ms, LogLine("submitted"))
-        return Inserted(row.id, created=True)
 
     async def claim(self, ask: Claim) -> list[Lease]:
         with self._lock:
@@ -209,6 +218,8 @@ class MemoryStore:
             self._tags.setdefault(row.id, {}).update(transition.tags)
         if transition.log is not None:
             self._append(row, now_ms, transition.log)
+        if transition.line is not None:
+            self._flows.add_lines([transition.line])
 
     def _keep_attempt(self, attempt: Attempt) -> None:
         mine = self._attempts.setdefault(attempt.execution, {})
@@ -223,18 +234,49 @@ class MemoryStore:
         )
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        return (await self.commit_each([changes], now_ms))[0]
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        refuse_doubles_in(batch)
         with self._lock:
             self.trips.add()
             refuse_skew(self._clock, now_ms)
-            lanes = [lane_changed(self._lanes.get(c.name), c) for c in changes.lanes]
-            if None in lanes or not all(self._holds(t) for t in changes.transitions):
-                return False
-            for transition in changes.transitions:
-                self._write(transition, now_ms)
-            self._lanes |= {lane.name: lane for lane in lanes if lane is not None}
-        told = hint_of(changes.transitions)
-        self.hints.publish(told._replace(ready=True) if changes.lanes else told)
+            answers = [self._commit(changes, now_ms) for changes in batch]
+        done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
+        self.hints.publish(hint_of_changes(done))
+        return answers
+
+    def _commit(self, changes: Changeset, now_ms: int) -> bool:
+        lanes = [lane_changed(self._lanes.get(c.name), c) for c in changes.lanes]
+        if None in lanes or not all(self._holds(t) for t in changes.transitions):
+            return False
+        if not self._flows.holds(changes):
+            return False
+        if any(member.execution.id in self._rows for member in changes.members):
+            return False
+        for member in changes.members:
+            self._put_new(member, now_ms)
+        for transition in changes.transitions:
+            self._write(transition, now_ms)
+        self._lanes |= {lane.name: lane for lane in lanes if lane is not None}
+        self._flows.write(changes)
+        for note in changes.notes:
+            self._note(note, now_ms)
         return True
+
+    def _note(self, note: Note, now_ms: int) -> None:
+        row = self._rows.get(note.execution)
+        if row is not None:
+            self._append(row, now_ms, LogLine(note.kind, note.detail))
+
+    async def pending(self, turn: Turn) -> list[Pending]:
+        with self._lock:
+            refuse_skew(self._clock, turn.now_ms)
+            return self._flows.take(turn)
+
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        with self._lock:
+            return [self._flows.look(sight, self._rows.get) for sight in sights]
 
     async def load(self, want: Want) -> list[Loaded | None]:
         with self._lock:
@@ -305,6 +347,7 @@ class MemoryStore:
             and query.kind in (None, row.kind)
             and (not query.states or row.state in query.states)
             and query.tags.items() <= tags.items()
+            and self._flows.is_open(row.flow)
         )
 
     async def tail(self, feed: Feed) -> list[Event]:
@@ -345,6 +388,7 @@ class MemoryStore:
         """Make a row unreadable, as a raw client could: for tests of what must survive it."""
         with self._lock:
             self._unreadable[id] = problem
+            self._flows.spoil(id, problem)
 
     def _put(self, row: Execution) -> None:
         self._rows[row.id] = row
@@ -353,6 +397,8 @@ class MemoryStore:
             heapq.heappush(queue, _ready_key(row))
         if row.due_ms is not None:
             heapq.heappush(self._due, (row.due_ms, row.id))
+        if row.flow:
+            self._flows.join(row)
 
     def _append(self, row: Execution, now_ms: int, line: LogLine) -> None:
         event = Event(

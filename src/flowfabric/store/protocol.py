@@ -7,6 +7,13 @@ they are functions of the head:
     ready     rows whose state is waiting, orphaned or revoked, per namespace and lane,
               highest priority first, then oldest, then smallest id
     timer     rows with a `due_ms`, soonest first
+    members   rows with a `flow`, per flow
+    lines     open lines, per flow, by (at_ms, id)
+
+A flow owns its edges, groups and lines. They are written only by a changeset that also names the
+flow with the `rev` it was seen with, and every such changeset raises it: whoever read anything of
+the flow before is refused. The end of a member is the exception: `apply` adds its line and leaves
+the flow alone, so that a thousand members can end at once.
 
 What holds for every verb:
 
@@ -29,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -51,7 +59,7 @@ from flowfabric.store.trips import Trips
 
 
 class Store(Protocol):
-    """Thirteen verbs. `hints` tells this process what its writes made possible; `trips` counts
+    """Sixteen verbs. `hints` tells this process what its writes made possible; `trips` counts
     every wait for the database and every statement or command that went with it, wherever the
     store makes one, also those that it makes by itself."""
 
@@ -103,7 +111,8 @@ class Store(Protocol):
         """Write each transition whose guard holds; answers in the order given.
 
         They are independent: a refused one comes back with the row that refused it, as it was at
-        that moment, and spoils no other. `urgent` goes before what is queued.
+        that moment, and spoils no other. `urgent` goes before what is queued. The line that a
+        transition carries is written with it.
         """
         ...
 
@@ -111,6 +120,31 @@ class Store(Protocol):
         """Write all changes, or none and answer False when any guard does not hold.
 
         They are of one scope: executions of one partition, or lanes.
+        """
+        ...
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        """Each as `commit` would, in one call: a refused one spoils no other.
+
+        No record is in two of them. Guards: every transition's, every lane's, new flows and
+        members are not there, flows have the `rev` they were seen with (which rises by one).
+        """
+        ...
+
+    async def pending(self, turn: Turn) -> list[Pending]:
+        """Take up to `limit` flows that have something to do, for one dispatcher.
+
+        A flow has something to do when it has a line whose `next_try_ms` has come, or when its own
+        `due_ms` has. It is given to nobody else before `until_ms`, unless a changeset says so
+        (`busy_until_ms`); taking it does not raise its `rev`. One that is busy, parked, or whose
+        own `next_try_ms` has not come is not taken. Taking none writes nothing.
+        """
+        ...
+
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        """Read parts of flows, each in one moment, in the order asked for.
+
+        A record that cannot be read is named as `Unreadable` and keeps no other back.
         """
         ...
 

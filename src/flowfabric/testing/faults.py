@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, assert_never
 
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -50,6 +51,9 @@ class Verb(StrEnum):
     CLAIM = "claim"
     APPLY = "apply"
     COMMIT = "commit"
+    COMMIT_EACH = "commit_each"
+    PENDING = "pending"
+    GRAPH = "graph"
     LOAD = "load"
     ENDINGS = "endings"
     DUE = "due"
@@ -154,6 +158,15 @@ class FaultyStore:
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
         return await self._call(Verb.COMMIT, lambda: self.inner.commit(changes, now_ms))
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        return await self._call(Verb.COMMIT_EACH, lambda: self.inner.commit_each(batch, now_ms))
+
+    async def pending(self, turn: Turn) -> list[Pending]:
+        return await self._call(Verb.PENDING, lambda: self.inner.pending(turn))
+
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        return await self._call(Verb.GRAPH, lambda: self.inner.graph(sights))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._call(Verb.LOAD, lambda: self.inner.load(want))

@@ -54,17 +54,22 @@ class ArgumentCodec:
 
     def encode(self, values: Mapping[str, object]) -> bytes:
         """Checked by decoding it as the worker will: a mistake is found where it is made."""
-        try:
-            payload = _encoder.encode(values)
-        except _UNSTORABLE as error:
-            raise _unstorable(values, error) from error
-        names.body(payload, "arguments")
+        payload = self.encode_open(values)
         try:
             self._decoder.decode(payload)
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidInput(
                 f"task {self._task!r}: {error}", field=_field_of(error), hint="check the argument"
             ) from error
+        return payload
+
+    def encode_open(self, values: Mapping[str, object]) -> bytes:
+        """Not checked: some of the values come later."""
+        try:
+            payload = _encoder.encode(values)
+        except _UNSTORABLE as error:
+            raise _unstorable(values, error) from error
+        names.body(payload, "arguments")
         return payload
 
     def decode(self, payload: bytes) -> dict[str, object]:

@@ -47,9 +47,10 @@ class Handler:
 
     def encode_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
         """The payload of a call; refuses what the function could not be called with."""
-        return self.arguments.encode(self._bind(args, kwargs))
+        return self.arguments.encode(self.bind(args, kwargs))
 
-    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """The arguments by name."""
         if len(args) > len(self._positional):
             raise self._mismatch(f"takes {len(self._positional)} positional arguments", "arguments")
         values = dict(zip(self._positional, args, strict=False))

@@ -6,13 +6,14 @@ User code can do anything; whatever it does becomes exactly one outcome that eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import cast
 
 import msgspec
 
+from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.transition import clip
@@ -20,6 +21,7 @@ from flowfabric.engine.outcomes import Completed, Failed, Outcome
 from flowfabric.errors import Invalid, TaskError, UnknownTask
 from flowfabric.worker.context import Context, Progress
 from flowfabric.worker.handler import Handler
+from flowfabric.worker.inputs import filled
 
 HANDLER_ERROR = "handler_error"
 HANDLER_PANIC = "handler_panic"
@@ -30,11 +32,16 @@ CAUSES_LIMIT = 10
 
 
 async def run_attempt(
-    lease: Lease, handler: Handler, progress: Progress, threads: Executor
+    lease: Lease,
+    handler: Handler,
+    progress: Progress,
+    threads: Executor,
+    *,
+    passed: Sequence[Passed] = (),
 ) -> Outcome:
     """Call the user's function. Cancelled by the worker it raises that: the worker knows why."""
     try:
-        arguments = handler.arguments.decode(lease.payload)
+        arguments = handler.arguments.decode(filled(lease.payload, passed))
     except Exception as error:
         # The types are the user's, so reading them runs user code too.
         return Failed(lease, Failure(f"arguments: {told(error)}", BAD_ARGUMENTS, fatal=True))

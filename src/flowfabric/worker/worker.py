@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowfabric.core import names
+from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
@@ -29,6 +30,8 @@ from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.runner import HANDLER_PANIC, run_attempt, told, unknown_task
 
 logger = logging.getLogger("flowfabric.worker")
+
+Handed = asyncio.Task[dict[ExecutionId, list[Passed]]]
 
 IDLE_SECONDS = (0.1, 2.0)
 CANCEL_SECONDS = 5.0
@@ -119,8 +122,10 @@ class Worker:
             return
         leases = [lease for lease in await self._claim(room) if self._is_worth_starting(lease)]
         self._keeper.hold(leases)
+        handed = self._ask_inputs(leases)
         for lease in leases:
-            task = asyncio.get_running_loop().create_task(self._attempt(lease))
+            given = handed if lease.head.flow else None
+            task = asyncio.get_running_loop().create_task(self._attempt(lease, given))
             self._running[lease.head.id, lease.head.epoch] = (lease, task)
         if leases:
             self._idle.reset()
@@ -187,15 +192,21 @@ class Worker:
             if answer.error is not None:
                 self._stop_task(answer.lease, answer.error)
 
-    async def _attempt(self, lease: Lease) -> None:
+    def _ask_inputs(self, leases: Sequence[Lease]) -> Handed | None:
+        """What members of flows get from their upstreams, in one question for all of them."""
+        members = [lease for lease in leases if lease.head.flow]
+        if not members:
+            return None
+        return asyncio.get_running_loop().create_task(self._engine.flows.inputs(members))
+
+    async def _attempt(self, lease: Lease, handed: Handed | None) -> None:
         handler = self._handlers.get(lease.head.kind)
         outcome: Outcome | None
         try:
             if handler is None:
                 outcome = unknown_task(lease)
             else:
-                progress = self._engine.progress
-                outcome = await run_attempt(lease, handler, progress, self._threads)
+                outcome = await self._run(lease, handler, handed)
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back, but not while a
             # thread still does it: then the lease runs out by itself.
@@ -212,6 +223,23 @@ class Worker:
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
+
+    async def _run(self, lease: Lease, handler: Handler, handed: Handed | None) -> Outcome:
+        passed: list[Passed] = []
+        if handed is not None:
+            try:
+                passed = (await asyncio.shield(handed)).get(lease.id, [])
+            except FlowFabricError as error:
+                logger.warning(
+                    "inputs of %s could not be read: %s",
+                    lease.id,
+                    error,
+                    extra={"execution": lease.id, "error": error.code},
+                )
+                return Released(lease)
+        return await run_attempt(
+            lease, handler, self._engine.progress, self._threads, passed=passed
+        )
 
     def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
         self._keeper.drop(outcome.lease for outcome in outcomes)

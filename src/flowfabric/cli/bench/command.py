@@ -20,6 +20,7 @@ Examples:
   ff bench limit --store sqlite                      the raw client, no engine
   ff bench idle --store postgres                     a private server, gone afterwards
   ff bench contend --store sqlite                    eight processes, the same few executions
+  ff bench chain --store sqlite                      flows of ten members in a row
 """
 
 R = TypeVar("R")
@@ -154,3 +155,96 @@ def contend(
         show_contention(figures, target, as_json=json)
     if figures.lost or figures.double_leases:
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+Repeat = Annotated[int, typer.Option(min=1, help="Measure so often.")]
+Width = Annotated[int, typer.Option(min=2, help="Members side by side.")]
+
+
+@bench.command()
+def chain(
+    *,
+    store: Store = "sqlite",
+    nodes: Annotated[int, typer.Option(min=1, help="Members of each flow.")] = 10,
+    flows: Annotated[int, typer.Option(min=1, help="Flows at a time.")] = 200,
+    repeat: Repeat = 3,
+    json: Json = False,
+) -> None:
+    """Measure flows whose members wait for each other in a row and hand on their results.
+
+    \b
+    Examples:
+      ff bench chain --store sqlite --nodes 10 --flows 200
+      ff bench chain --store memory --json
+    """
+    from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(bench_flows.chain(target.url, nodes, flows, repeat))
+        show_figures("chain", figures, target, as_json=json)
+
+
+@bench.command()
+def fanout(
+    *, store: Store = "sqlite", width: Width = 100, repeat: Repeat = 30, json: Json = False
+) -> None:
+    """Measure one member that releases many, which release one.
+
+    \b
+    Examples:
+      ff bench fanout --store sqlite --width 100
+      ff bench fanout --store memory --json
+    """
+    from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(bench_flows.fanout(target.url, width, repeat))
+        show_figures("fanout", figures, target, as_json=json)
+
+
+@bench.command()
+def siblings(
+    *, store: Store = "sqlite", width: Width = 100, repeat: Repeat = 30, json: Json = False
+) -> None:
+    """Measure a race: from the success that decides it to the last of the others cancelled.
+
+    \b
+    Examples:
+      ff bench siblings --store sqlite --width 100
+      ff bench siblings --store memory --json
+    """
+    from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(bench_flows.siblings(target.url, width, repeat))
+        show_figures("siblings", figures, target, as_json=json)
+
+
+@bench.command()
+def submit(
+    *,
+    store: Store = "sqlite",
+    members: Annotated[int, typer.Option(min=1, help="Members of the flow.")] = 10_000,
+    edges: Annotated[int, typer.Option(min=0, help="About so many edges.")] = 30_000,
+    json: Json = False,
+) -> None:
+    """Measure the submit of one big flow.
+
+    \b
+    Examples:
+      ff bench submit --store sqlite --members 10000 --edges 30000
+      ff bench submit --store memory --json
+    """
+    from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(bench_flows.submit(target.url, members, edges))
+        show_figures("submit", figures, target, as_json=json)

@@ -74,6 +74,21 @@ def show_contention(figures: Contention, target: Target, *, as_json: bool) -> No
     _print_table("contend", rows, target)
 
 
+def show_figures(title: str, figures: msgspec.Struct, target: Target, *, as_json: bool) -> None:
+    """Whatever the figures are, by their own names."""
+    if as_json:
+        _print_json(figures)
+        return
+    found: dict[str, object] = msgspec.to_builtins(figures)
+    _print_table(title, [(name, _told(value)) for name, value in found.items()], target)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(inner)}" for name, inner in value.items())
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
 def _print_json(figures: msgspec.Struct) -> None:
     print(msgspec.json.encode(_rounded(msgspec.to_builtins(figures))).decode())
 

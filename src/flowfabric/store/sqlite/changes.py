@@ -14,6 +14,7 @@ import msgspec
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
 from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
+from flowfabric.store.sqlite.flow_changes import add_lines, insert_members
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
@@ -40,16 +41,16 @@ def insert(
     connection: sqlite3.Connection, batch: Sequence[Submission], now_ms: int
 ) -> list[Inserted]:
     known = _known_keys(connection, batch, now_ms)
-    existing = _existing(connection, batch)
+    there = existing(connection, batch)
     fresh: list[Submission] = []
     answers: list[Inserted] = []
     for submission in batch:
-        answer = _answer(submission, known, existing, now_ms)
+        answer = _answer(submission, known, there, now_ms)
         answers.append(answer)
         if answer.created:
             fresh.append(submission)
     if fresh:
-        _write_new(connection, fresh, now_ms)
+        write_new(connection, fresh, now_ms)
     return answers
 
 
@@ -75,7 +76,7 @@ def _answer(
     return Inserted(head.id, created=True)
 
 
-def _existing(connection: sqlite3.Connection, batch: Sequence[Submission]) -> set[str]:
+def existing(connection: sqlite3.Connection, batch: Sequence[Submission]) -> set[str]:
     ids = ids_json(submission.execution.id for submission in batch)
     return set(msgspec.json.decode(one_text(connection, "execution_existing", ids), type=list[str]))
 
@@ -95,10 +96,12 @@ def _known_keys(
     return known
 
 
-def _write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
+def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
+    """New executions and what is beside them; their ids are known to be free."""
     heads = [submission.execution for submission in fresh]
-    rows = [insert_cells(head) for head in heads]
+    rows = [insert_cells(head) for head in heads if not head.flow]
     run_many(connection, "execution_insert", rows)
+    insert_members(connection, [head for head in heads if head.flow])
     run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
     lines = [(head.id, "submitted", "{}") for head in heads]
     run_many(connection, "log_append", lines, first=(now_ms,))
@@ -206,13 +209,14 @@ def _patch_alike(
 def write_beside(
     connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
 ) -> None:
-    """What goes with patches that were written: attempts, tags, log lines."""
+    """What goes with patches that were written: attempts, tags, lines of log and outbox."""
     attempts = [attempt_cells(t.attempt) for t in transitions if t.attempt is not None]
     run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
     tags = [(t.id, key, value) for t in transitions for key, value in (t.tags or {}).items()]
     run_many(connection, "tag_upsert", tags)
     lines = [(t.id, t.log.kind, _detail(t.log)) for t in transitions if t.log is not None]
     run_many(connection, "log_append", lines, first=(now_ms,))
+    add_lines(connection, [t.line for t in transitions if t.line is not None])
 
 
 def _detail(line: LogLine) -> str:

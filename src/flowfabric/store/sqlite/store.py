@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -27,7 +28,6 @@ from flowfabric.core.model import (
     Lane,
     Lease,
     Loaded,
-    Malformed,
     Query,
     Submission,
     Want,
@@ -36,17 +36,16 @@ from flowfabric.core.transition import (
     Applied,
     Changeset,
     Rejected,
-    Seen,
     Transition,
-    guard_holds,
     refuse_doubles,
+    refuse_doubles_in,
 )
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import parse_cursor, refuse_skew
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.sqlite import applying, flow_changes, flow_reads, reads, upkeep
 from flowfabric.store.sqlite import changes as sql
-from flowfabric.store.sqlite import reads, upkeep
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
 from flowfabric.store.sqlite.patience import patiently, unavailable
@@ -192,7 +191,9 @@ class SqliteStore:
         refuse_doubles([transition.id for transition in transitions])
         refuse_skew(self._clock, now_ms)
         answers = await self._write(
-            lambda connection: self._apply(connection, transitions, now_ms),
+            lambda connection: applying.apply(
+                connection, transitions, now_ms, self._clock.now_ms()
+            ),
             rows=len(transitions),
             urgent=urgent,
             passing=all(transition.patch.keys() <= _RENEWAL for transition in transitions),
@@ -200,48 +201,31 @@ class SqliteStore:
         self.hints.publish(hint_of(transitions))
         return answers
 
-    def _apply(
-        self, connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
-    ) -> list[Applied | Rejected]:
-        """All at once; only if some guard did not hold, look which, and write the others."""
-        store_now_ms = self._clock.now_ms()
-        connection.execute("SAVEPOINT apply")
-        if sql.patch(connection, transitions, store_now_ms) == len(transitions):
-            connection.execute("RELEASE apply")
-            sql.write_beside(connection, transitions, now_ms)
-            return [Applied(transition.id) for transition in transitions]
-        connection.execute("ROLLBACK TO apply")
-        connection.execute("RELEASE apply")
-        current = reads.current_rows(connection, [t.id for t in transitions])
-        good = [t for t in transitions if _holds(t, current.get(t.id), store_now_ms)]
-        sql.patch(connection, good, store_now_ms)
-        sql.write_beside(connection, good, now_ms)
-        written = {t.id for t in good}
-        return [
-            Applied(t.id) if t.id in written else Rejected(t.id, _readable(current.get(t.id)))
-            for t in transitions
-        ]
-
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        return (await self.commit_each([changes], now_ms))[0]
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        refuse_doubles_in(batch)
         refuse_skew(self._clock, now_ms)
+        rows = sum(len(changes.transitions) + len(changes.members) + 1 for changes in batch)
+        answers = await self._write(
+            lambda connection: applying.commit_each(
+                connection, batch, now_ms, self._clock.now_ms()
+            ),
+            rows=rows,
+        )
+        done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
+        self.hints.publish(hint_of_changes(done))
+        return answers
 
-        def work(connection: sqlite3.Connection) -> bool:
-            current = reads.current_rows(connection, [t.id for t in changes.transitions])
-            store_now_ms = self._clock.now_ms()
-            if not all(_holds(t, current.get(t.id), store_now_ms) for t in changes.transitions):
-                return False
-            if not sql.change_lanes(connection, changes.lanes):
-                return False
-            sql.patch(connection, changes.transitions, store_now_ms)
-            sql.write_beside(connection, changes.transitions, now_ms)
-            return True
+    async def pending(self, turn: Turn) -> list[Pending]:
+        refuse_skew(self._clock, turn.now_ms)
+        return await self._write(
+            lambda connection: flow_changes.take(connection, turn), rows=turn.limit, passing=True
+        )
 
-        rows = len(changes.transitions) + len(changes.lanes)
-        done = await self._write(work, rows=rows)
-        if done:
-            told = hint_of(changes.transitions)
-            self.hints.publish(told._replace(ready=True) if changes.lanes else told)
-        return done
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        return await self._read(lambda connection: flow_reads.graph(connection, sights))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, want))
@@ -280,13 +264,3 @@ class SqliteStore:
 
     async def backup(self, target: Path) -> None:
         await asyncio.to_thread(upkeep.backup, self.path, target)
-
-
-def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:
-    if isinstance(row, Malformed):
-        return isinstance(transition.guard, Seen) and transition.guard.rev == row.rev
-    return row is not None and guard_holds(transition.guard, row, store_now_ms)
-
-
-def _readable(row: Execution | Malformed | None) -> Execution | None:
-    return row if isinstance(row, Execution) else None

@@ -57,6 +57,9 @@ _PARTS = (
     "hints",
     "skew",
     "crowds",
+    "flows_committing",
+    "flows_pending",
+    "flows_looking",
 )
 
 __all__: list[str] = []
@@ -65,7 +68,7 @@ __all__: list[str] = []
 def _collect() -> None:
     """Hand every test on under its own name, with asserts that explain themselves."""
     names = [f"{__name__}.{part}" for part in _PARTS]
-    pytest.register_assert_rewrite(f"{__name__}.steps", *names)
+    pytest.register_assert_rewrite(f"{__name__}.steps", f"{__name__}.flow_steps", *names)
     for name in names:
         found = {key: each for key, each in vars(import_module(name)).items() if key[:5] == "test_"}
         doubled = found.keys() & globals().keys()

@@ -1,0 +1,188 @@
+"""Flows measured through the public API: chains, a fan-out, a race, one big submit."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from flowfabric.app import App
+from flowfabric.cli.bench.cycle import SLOTS, Percentiles
+from flowfabric.cli.bench.machine import peak_rss_mb
+from flowfabric.client.flow_handle import FlowHandle
+from flowfabric.errors import Corrupt, ExecutionCancelled
+from flowfabric.graph import Node
+from flowfabric.task import Task
+
+WARM_UP = 3
+STALL_SECONDS = 0.002
+
+
+class Chain(msgspec.Struct, frozen=True):
+    flows_per_s: float
+
+
+class Fanout(msgspec.Struct, frozen=True):
+    fanout_ms: Percentiles
+
+
+class Siblings(msgspec.Struct, frozen=True):
+    cancel_ms: Percentiles
+
+
+class Submit(msgspec.Struct, frozen=True):
+    seconds: float
+    peak_rss_mb: float | None
+    longest_stall_ms: float
+
+
+class Bench:
+    """An app of its own namespace with the few tasks that the graphs are made of."""
+
+    def __init__(self, url: str) -> None:
+        self.app = App(url, namespace=f"bench-{secrets.token_hex(4)}", concurrency=SLOTS)
+        self.gate = asyncio.Event()
+        self.decided: list[float] = []
+
+        @self.app.task
+        async def step(number: int) -> int:
+            return number + 1
+
+        @self.app.task
+        async def total(numbers: list[int]) -> int:
+            return sum(numbers)
+
+        @self.app.task
+        async def stuck(number: int) -> int:
+            await asyncio.Event().wait()
+            return number
+
+        @self.app.task
+        async def quick(number: int) -> int:
+            await self.gate.wait()
+            self.decided.append(time.perf_counter())
+            return number
+
+        self.step: Task[int] = step
+        self.total: Task[int] = total
+        self.stuck: Task[int] = stuck
+        self.quick: Task[int] = quick
+
+    async def chain(self, nodes: int) -> tuple[FlowHandle, Node[int]]:
+        graph = self.app.graph("chain")
+        node = graph.add(self.step, 0)
+        for _ in range(nodes - 1):
+            node = graph.add(self.step, node)
+        return await graph.submit(), node
+
+
+async def chain(url: str, nodes: int, flows: int, repeat: int) -> Chain:
+    """Flows per second, all submitted at once, each member handing its result to the next."""
+    bench = Bench(url)
+    rates: list[float] = []
+    async with bench.app.running():
+        await _chains(bench, nodes, WARM_UP)
+        for _ in range(repeat):
+            began = time.perf_counter()
+            await _chains(bench, nodes, flows)
+            rates.append(flows / (time.perf_counter() - began))
+    return Chain(median(rates))
+
+
+async def _chains(bench: Bench, nodes: int, flows: int) -> None:
+    made = await asyncio.gather(*(bench.chain(nodes) for _ in range(flows)))
+    results = await asyncio.gather(*(run.result(node) for run, node in made))
+    if results != [nodes] * flows:
+        raise Corrupt("the results are not those of the chains that were started")
+
+
+async def fanout(url: str, width: int, samples: int) -> Fanout:
+    """One to many to one, from the submit to the last result."""
+    bench = Bench(url)
+
+    async def once() -> None:
+        graph = bench.app.graph("fanout")
+        first = graph.add(bench.step, 0)
+        middle = [graph.add(bench.step, first) for _ in range(width)]
+        last = graph.add(bench.total, middle)
+        run = await graph.submit()
+        if await run.result(last) != 2 * width:
+            raise Corrupt("the sum is not that of the members")
+
+    async with bench.app.running():
+        return Fanout(await _timed(once, samples))
+
+
+async def siblings(url: str, width: int, samples: int) -> Siblings:
+    """From the success that decides a race to the last of the others cancelled."""
+    bench = Bench(url)
+    async with bench.app.running():
+        spans = [await _race(bench, width) for _ in range(samples + WARM_UP)]
+    return Siblings(_percentiles(spans[WARM_UP:]))
+
+
+async def _race(bench: Bench, width: int) -> float:
+    bench.gate.clear()
+    bench.decided.clear()
+    graph = bench.app.graph("race")
+    losers = [graph.add(bench.stuck, number) for number in range(width - 1)]
+    winner = graph.add(bench.quick, 0)
+    graph.add(bench.step, graph.any_of(winner, *losers))
+    run = await graph.submit()
+    bench.gate.set()
+    await asyncio.gather(*(_cancelled(run, node) for node in losers))
+    return (time.perf_counter() - bench.decided[0]) * 1000
+
+
+async def _cancelled(run: FlowHandle, node: Node[int]) -> None:
+    try:
+        await run.result(node)
+    except ExecutionCancelled:
+        return
+    raise Corrupt("a member that lost was not cancelled")
+
+
+async def submit(url: str, members: int, edges: int) -> Submit:
+    """One big graph, and the longest that anything else in this process had to wait."""
+    bench = Bench(url)
+    graph = bench.app.graph("big")
+    nodes: list[Node[int]] = []
+    each = max(edges // max(members, 1), 1)
+    for number in range(members):
+        nodes.append(graph.add(bench.step, number, after=nodes[-each:] if number >= each else ()))
+    await bench.app.connect()
+    stalls: list[float] = [0.0]
+    watch = asyncio.create_task(_watch(stalls))
+    began = time.perf_counter()
+    await graph.submit()
+    seconds = time.perf_counter() - began
+    watch.cancel()
+    await asyncio.wait([watch])
+    await bench.app.close()
+    return Submit(seconds, peak_rss_mb(), max(stalls))
+
+
+async def _watch(stalls: list[float]) -> None:
+    while True:
+        began = time.perf_counter()
+        await asyncio.sleep(STALL_SECONDS)
+        stalls.append((time.perf_counter() - began - STALL_SECONDS) * 1000)
+
+
+async def _timed(once: Callable[[], Awaitable[None]], samples: int) -> Percentiles:
+    spans: list[float] = []
+    for _ in range(samples + WARM_UP):
+        began = time.perf_counter()
+        await once()
+        spans.append((time.perf_counter() - began) * 1000)
+    return _percentiles(spans[WARM_UP:])
+
+
+def _percentiles(spans: Sequence[float]) -> Percentiles:
+    ordered = sorted(spans)
+    places = [min(len(ordered) * percent // 100, len(ordered) - 1) for percent in (50, 95, 99)]
+    return Percentiles(*(ordered[place] for place in places))

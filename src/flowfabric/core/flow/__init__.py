@@ -1,0 +1,1 @@
+"""The rules of flows: joins, edges, graphs, dispatch. Pure, each rule once."""

@@ -1,0 +1,60 @@
+"""What a decision about a flow hands to a store: guarded patches and plain records.
+
+The flow's `rev` is the guard of everything a flow owns, so edges, groups and lines carry no guard
+of their own: a store writes them when the flow is as it was seen, and not otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from flowfabric.core.flow.model import FLOW_COLUMNS, EdgeState
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import Value
+from flowfabric.core.states import Outcome
+from flowfabric.errors import IllegalTransition
+
+_FIXED = frozenset({"id", "namespace", "name", "creator", "created_ms", "digest", "rev"})
+_WRITABLE = frozenset(FLOW_COLUMNS) - _FIXED
+
+
+class FlowPatch(NamedTuple):
+    """If the flow still has this `rev`: write the columns and raise it, also for no column."""
+
+    id: FlowId
+    rev: int
+    patch: Mapping[str, Value]
+
+
+class Resolution(NamedTuple):
+    """What became of one edge: every column that an end can change."""
+
+    downstream: ExecutionId
+    group: str
+    upstream: ExecutionId
+    state: EdgeState
+    generation: int
+    attempt: int
+    outcome: Outcome
+    resolved_ms: int | None
+
+
+class Note(NamedTuple):
+    """A line of the log about an execution that is not changed."""
+
+    execution: ExecutionId
+    kind: str
+    detail: Mapping[str, Value]
+
+
+def require_columns(change: FlowPatch) -> None:
+    _require(tuple(change.patch))
+
+
+@lru_cache(maxsize=256)
+def _require(columns: tuple[str, ...]) -> None:
+    extra = sorted(set(columns) - _WRITABLE)
+    if extra:
+        raise IllegalTransition(f"nobody may write {', '.join(extra)} of a flow")

@@ -1,0 +1,207 @@
+"""What the ends of members mean for those that wait for them: one work, one commit.
+
+Repeating is harmless. An edge is resolved once and remembers by which generation; a line whose
+generation or end is no longer the upstream's is superseded; a group is decided once, and later
+ends only move its counters. Members that have ended are never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from flowfabric.core.flow.changes import Note, Resolution
+from flowfabric.core.flow.edges import bucket, outcome_of, verdict
+from flowfabric.core.flow.join import is_understood, judge, needed
+from flowfabric.core.flow.members import release, skip
+from flowfabric.core.flow.model import (
+    NOT_PINNED,
+    Edge,
+    EdgeState,
+    Group,
+    GroupKey,
+    GroupState,
+    Line,
+    OnImpossible,
+)
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution
+from flowfabric.core.states import SHAPE, TERMINAL
+
+
+class Advanced(NamedTuple):
+    """The line was acted on: so many edges follow from it, so many members were skipped."""
+
+    edges: int
+    skipped: int = 0
+
+
+class NoOp(NamedTuple):
+    """Nothing follows from the line."""
+
+    reason: str
+
+
+class Answer(NamedTuple):
+    line: Line
+    outcome: Advanced | NoOp
+    is_done: bool = True
+
+
+class Ends(NamedTuple):
+    """What a round made of its lines; `decided` groups and those that nobody here understands."""
+
+    answers: list[Answer]
+    decided: list[Group]
+    strange: list[Group]
+
+
+def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
+    """Resolve the edges that leave these members, judge their groups, move those that wait."""
+    work.look(view)
+    frontier = _frontier(view.edges, limit)
+    lost = _lost(view)
+    leaving = _by_upstream(view.edges)
+    answers: list[Answer] = []
+    acted: list[tuple[Line, list[Edge]]] = []
+    for line in lines:
+        head = work.head(ExecutionId(line.execution))
+        if head is None and line.execution in lost:
+            work.put_back(line)
+            answers.append(Answer(line, NoOp("unreadable"), is_done=False))
+        elif head is None or is_superseded(line, head):
+            work.finish(line)
+            answers.append(Answer(line, NoOp("superseded" if head else "missing")))
+        elif frontier is None or line.execution <= frontier:
+            acted.append((line, leaving.get(line.execution, [])))
+    readable = [(line, [e for e in edges if e.downstream not in lost]) for line, edges in acted]
+    decided, strange = _resolve(work, readable)
+    for downstream in dict.fromkeys(group.downstream for group in decided):
+        move(work, downstream)
+    skipped = {t.id for t in work.transitions.values() if t.line is not None}
+    for (line, every), (_, edges) in zip(acted, readable, strict=True):
+        skips = sum(edge.downstream in skipped for edge in edges)
+        advanced = Advanced(len(edges), skips)
+        is_left = len(edges) < len(every) or line.execution in lost
+        is_whole = line.execution != frontier and not is_left
+        if is_whole:
+            _finish(work, line, advanced)
+        elif is_left:
+            work.put_back(line)
+        answers.append(Answer(line, advanced, is_done=is_whole))
+    return Ends(answers, decided, strange)
+
+
+def _lost(view: View) -> set[str]:
+    """Whose edges must wait: a member, a group or an edge that belongs to them cannot be read."""
+    return {each.name.split(" ")[0] for each in view.unreadable}
+
+
+def _by_upstream(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
+    found: dict[str, list[Edge]] = {}
+    for edge in edges:
+        found.setdefault(edge.upstream, []).append(edge)
+    return found
+
+
+def is_superseded(line: Line, head: Execution) -> bool:
+    """Whether the member has gone on since: it was replayed, or ended in another way."""
+    if head.state not in TERMINAL or head.replay_count != line.generation:
+        return True
+    return SHAPE[head.state].outcome != outcome_of(line.about)
+
+
+def _frontier(edges: Sequence[Edge], limit: int) -> str | None:
+    """The upstream in whose edges the look ended; None if it saw all there are."""
+    return edges[-1].upstream if len(edges) >= limit else None
+
+
+def _resolve(
+    work: Round, acted: Iterable[tuple[Line, list[Edge]]]
+) -> tuple[list[Group], list[Group]]:
+    touched: dict[GroupKey, list[tuple[Edge, Line]]] = {}
+    for line, edges in acted:
+        for edge in edges:
+            touched.setdefault(edge.group_key, []).append((edge, line))
+    decided: list[Group] = []
+    strange: list[Group] = []
+    for key, ends in touched.items():
+        before = work.group(key)
+        after = _count(work, before, ends)
+        if after is None or before is None:
+            continue
+        if not is_understood(after):
+            strange.append(after)
+        elif after.state is not before.state:
+            decided.append(after)
+    return decided, strange
+
+
+def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) -> Group | None:
+    """Resolve the edges of one group, move its counters, judge it. No group, no more than that."""
+    room = _room(group)
+    counts: dict[str, int] = {}
+    for edge, line in sorted(ends, key=lambda end: end[0].position):
+        outcome = outcome_of(line.about)
+        state = verdict(edge.kind, outcome)
+        name = bucket(state, outcome)
+        is_passed = state is EdgeState.SATISFIED and counts.get(name, 0) < room
+        head = work.head(edge.upstream)
+        attempt = head.attempt if is_passed and head is not None else NOT_PINNED
+        counts[name] = counts.get(name, 0) + 1
+        work.resolved.append(
+            Resolution(*edge.key, state, line.generation, attempt, outcome, work.now_ms)
+        )
+    if group is None:
+        return None
+    moved = {name: getattr(group, name) + count for name, count in counts.items()}
+    return decide(work, msgspec.structs.replace(group, **moved))
+
+
+def _room(group: Group | None) -> int:
+    """How many more successes are passed on: later ones are counted and not needed."""
+    if group is None or group.state is not GroupState.PENDING:
+        return 0
+    need = needed(group)
+    return group.n if need is None else need - group.succeeded
+
+
+def decide(work: Round, group: Group) -> Group:
+    """Judge a group whose counters, edges or seal have changed."""
+    state = judge(group)
+    if state is not group.state:
+        group = msgspec.structs.replace(group, state=state, decided_ms=work.now_ms)
+    work.groups[group.key] = group
+    return group
+
+
+def move(work: Round, downstream: ExecutionId) -> None:
+    """Release the member when all its groups are satisfied, skip it when one cannot be."""
+    head = work.head(downstream)
+    if head is None:
+        return
+    groups = work.groups_of(downstream)
+    impossible = [group for group in groups if group.state is GroupState.IMPOSSIBLE]
+    transition = None
+    if any(group.on_impossible == OnImpossible.SKIP for group in impossible):
+        transition = skip(head, work.now_ms)
+    elif groups and all(group.state is GroupState.SATISFIED for group in groups):
+        transition = release(head, work.now_ms)
+    if transition is not None:
+        work.write(transition)
+
+
+def _finish(work: Round, line: Line, advanced: Advanced) -> None:
+    """The line goes with its last edge; until then the edges remember how far it came."""
+    work.finish(line, outcome_of(line.about))
+    detail = {
+        "edges": advanced.edges,
+        "skipped": advanced.skipped,
+        "ended_ms": line.at_ms,
+        "claimed_ms": work.claimed_ms,
+    }
+    work.notes.append(Note(ExecutionId(line.execution), "dispatched", detail))

@@ -1,0 +1,58 @@
+"""What the end of an upstream means for an edge, by the kind of the edge.
+
+Only the outcome `success` satisfies an edge of the usual kind; every other one makes it
+impossible. Counters follow the edge: satisfied is counted as succeeded, impossible as skipped if
+nothing went wrong upstream, else as failed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import assert_never
+
+from flowfabric.core.flow.model import EdgeKind, EdgeState
+from flowfabric.core.states import Outcome
+
+
+class Bucket(StrEnum):
+    """Which counter of the group an edge moves."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_WENT_WRONG = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED})
+
+
+def verdict(kind: EdgeKind, outcome: Outcome) -> EdgeState:
+    if _satisfies(kind, outcome):
+        return EdgeState.SATISFIED
+    return EdgeState.IMPOSSIBLE
+
+
+def _satisfies(kind: EdgeKind, outcome: Outcome) -> bool:
+    match kind:
+        case EdgeKind.SUCCESS_ONLY:
+            return outcome is Outcome.SUCCESS
+        case EdgeKind.FAILURE:
+            return outcome in _WENT_WRONG
+        case EdgeKind.COMPLETION | EdgeKind.ORDER:
+            return outcome is not Outcome.NONE
+        case _:
+            assert_never(kind)
+
+
+def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
+    """The counter that a resolved edge belongs to."""
+    if state is EdgeState.SATISFIED:
+        return Bucket.SUCCEEDED
+    return Bucket.FAILED if outcome in _WENT_WRONG else Bucket.SKIPPED
+
+
+def outcome_of(text: str) -> Outcome:
+    """What a line says about an end; a word that is not known here counts as a failure."""
+    try:
+        return Outcome(text)
+    except ValueError:
+        return Outcome.FAILED

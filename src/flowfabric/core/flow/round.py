@@ -1,0 +1,123 @@
+"""One round of one flow: what the decisions of a dispatch gather before they become one commit.
+
+A round knows the flow as it was seen and answers every question about its groups with what the
+round has made of them so far, so that decisions of one commit see each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
+from flowfabric.core.flow.model import Edge, Flow, Group, GroupKey, Line, LineKind, line_id
+from flowfabric.core.flow.views import View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution, Value
+from flowfabric.core.states import Outcome
+from flowfabric.core.transition import Changeset, Transition
+
+COUNTERS: dict[Outcome, str] = {
+    Outcome.SUCCESS: "completed",
+    Outcome.FAILED: "failed",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.EXPIRED: "expired",
+    Outcome.SKIPPED: "skipped",
+}
+
+LINE_PAUSE_MS = 1_000
+LINE_PAUSE_MAX_MS = 300_000
+
+
+class Round:
+    """Gathers; decides nothing. `changeset` is all of it under the flow's `rev`."""
+
+    def __init__(self, flow: Flow, now_ms: int, claimed_ms: int | None = None) -> None:
+        self.flow = flow
+        self.now_ms = now_ms
+        self.claimed_ms = now_ms if claimed_ms is None else claimed_ms
+        self.patch: dict[str, Value] = {}
+        self.counted: Counter[str] = Counter()
+        self.edges: list[Edge] = []
+        self.resolved: list[Resolution] = []
+        self.groups: dict[GroupKey, Group] = {}
+        self.transitions: dict[ExecutionId, Transition] = {}
+        self.lines: list[Line] = []
+        self.done: list[Line] = []
+        self.notes: list[Note] = []
+        self._seen: dict[ExecutionId, dict[str, Group]] = {}
+        self._heads: dict[ExecutionId, Execution] = {}
+
+    def look(self, view: View) -> None:
+        """More of the flow was read."""
+        for group in view.groups:
+            self._seen.setdefault(group.downstream, {})[group.name] = group
+        self._heads |= view.heads
+
+    def group(self, key: GroupKey) -> Group | None:
+        return self.groups.get(key) or self._seen.get(key.downstream, {}).get(key.name)
+
+    def groups_of(self, downstream: ExecutionId) -> list[Group]:
+        """Every group of a downstream, as this round has made them."""
+        seen = self._seen.get(downstream, {}).values()
+        return [self.groups.get(group.key, group) for group in seen]
+
+    def head(self, id: ExecutionId) -> Execution | None:
+        return self._heads.get(id)
+
+    def write(self, transition: Transition) -> None:
+        """Change a member, once; what its end leaves to be done is written with it."""
+        if transition.id not in self.transitions:
+            self.transitions[transition.id] = transition
+
+    def finish(self, line: Line, outcome: Outcome | None = None) -> None:
+        """The line is done; with an outcome, its member is counted as ended."""
+        self.done.append(line)
+        if outcome is not None:
+            self.counted[COUNTERS[outcome]] += 1
+
+    def put_back(self, line: Line) -> None:
+        """It cannot be done now: later again, further away each time."""
+        failures = line.failures + 1
+        pause = min(LINE_PAUSE_MS * 2 ** min(failures - 1, 20), LINE_PAUSE_MAX_MS)
+        later = msgspec.structs.replace(line, failures=failures, next_try_ms=self.now_ms + pause)
+        self.lines.append(later)
+
+    def owe(self, kind: LineKind, execution: str, about: str = "") -> None:
+        """Leave something to be done, for the next round."""
+        self.lines.append(
+            Line(
+                flow=self.flow.id,
+                at_ms=self.now_ms,
+                id=line_id(kind, execution, 0, about),
+                kind=kind,
+                execution=execution,
+                about=about,
+            )
+        )
+
+    @property
+    def leaves_work(self) -> bool:
+        """Whether this round itself makes lines that can be done at once."""
+        made = any(transition.line is not None for transition in self.transitions.values())
+        return made or any(line.next_try_ms <= self.now_ms for line in self.lines)
+
+    def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
+        flow = self.flow
+        patch: dict[str, Value] = {
+            name: getattr(flow, name) + moved for name, moved in self.counted.items()
+        }
+        patch |= {"busy_until_ms": busy_until_ms, "updated_ms": self.now_ms, **self.patch}
+        if flow.failures:
+            patch |= {"failures": 0, "next_try_ms": 0, "parked": ""}
+        return Changeset(
+            transitions=list(self.transitions.values()),
+            flows=[FlowPatch(flow.id, flow.rev, patch)],
+            edges=self.edges,
+            resolved=self.resolved,
+            groups=list(self.groups.values()),
+            lines=self.lines,
+            done=self.done,
+            notes=self.notes,
+        )

@@ -1,0 +1,143 @@
+"""Upstreams that a decided group no longer needs: who is owed a cancel, and how it is paid.
+
+The list is made in the commit of the decision and shrinks as its members are cancelled, through
+the one routine that ends an execution. An upstream that another open group still waits for is
+not on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from flowfabric.core.flow.changes import Resolution
+from flowfabric.core.flow.model import (
+    Edge,
+    EdgeState,
+    Group,
+    GroupKey,
+    GroupState,
+    Join,
+    Line,
+    LineKind,
+    OnSatisfied,
+)
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution
+from flowfabric.core.operator import Source, cancel
+from flowfabric.core.states import TERMINAL
+from flowfabric.core.transition import Transition
+
+CHUNK = 500
+
+
+class CancelReason(StrEnum):
+    SATISFIED = "sibling_quorum_satisfied"
+    IMPOSSIBLE = "sibling_quorum_impossible"
+
+
+class Action(StrEnum):
+    """What the reconciler did; these three and no others."""
+
+    SREMMED_STALE = "sremmed_stale"
+    COMPLETED_DRAIN = "completed_drain"
+    NO_OP = "no_op"
+
+
+def cancels_rest(group: Group) -> bool:
+    """Whether the decision of this group makes the rest of its upstreams superfluous."""
+    is_decided = group.state in (GroupState.SATISFIED, GroupState.IMPOSSIBLE)
+    is_choice = group.join in (Join.ANY_OF, Join.QUORUM)
+    return is_decided and is_choice and group.on_satisfied == OnSatisfied.CANCEL_REMAINING
+
+
+def still_pending(edges: Iterable[Edge], resolved: Iterable[Resolution]) -> list[Edge]:
+    """Edges of decided groups whose upstreams have not ended, as far as this round knows."""
+    done = {resolution[:3] for resolution in resolved}
+    return [e for e in edges if e.state is EdgeState.PENDING and tuple(e.key) not in done]
+
+
+def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> None:
+    """List what is owed for these groups: `around` shows their edges and upstreams, `beyond`
+    every pending edge that leaves those upstreams, with its group."""
+    work.look(around)
+    work.look(beyond)
+    pending = still_pending(around.edges, work.resolved)
+    feeds: dict[ExecutionId, list[GroupKey]] = {}
+    for edge in beyond.edges:
+        feeds.setdefault(edge.upstream, []).append(edge.group_key)
+    for group in decided:
+        mine = [edge.upstream for edge in pending if edge.group_key == group.key]
+        owed = [id for id in mine if _is_superfluous(work, id, feeds.get(id, []))]
+        work.groups[group.key] = _flagged(group, owed)
+        if owed:
+            work.owe(LineKind.CANCEL_SIBLINGS, group.downstream, group.name)
+
+
+def _is_superfluous(work: Round, id: ExecutionId, feeds: Iterable[GroupKey]) -> bool:
+    head = work.head(id)
+    if head is None or head.state in TERMINAL or id in work.transitions:
+        return False
+    groups = [work.group(key) for key in feeds]
+    return all(group is None or group.state is not GroupState.PENDING for group in groups)
+
+
+def _flagged(group: Group, owed: Sequence[ExecutionId]) -> Group:
+    satisfied = group.state is GroupState.SATISFIED
+    reason = CancelReason.SATISFIED if satisfied else CancelReason.IMPOSSIBLE
+    return msgspec.structs.replace(
+        group, cancel_owed=bool(owed), cancel_reason=reason, owed="\n".join(owed)
+    )
+
+
+def owed_by(group: Group) -> list[str]:
+    return group.owed.split("\n") if group.owed else []
+
+
+def on_cancel_siblings(
+    work: Round, line: Line, group: Group | None, unreadable: Collection[str]
+) -> int:
+    """Cancel the next members of the list; the last one clears flag and line. Answers how many."""
+    if group is None or not group.cancel_owed:
+        work.finish(line)
+        return 0
+    owed = owed_by(group)
+    chunk, rest = owed[:CHUNK], owed[CHUNK:]
+    # One that cannot be read is tried again later and keeps no other back.
+    rest += [id for id in chunk if id in unreadable]
+    cancelled = 0
+    for id in chunk:
+        head = work.head(ExecutionId(id))
+        if head is not None and head.state not in TERMINAL:
+            work.write(_cancel(head, work.now_ms, group.cancel_reason))
+            cancelled += 1
+    still = msgspec.structs.replace(group, owed="\n".join(rest), cancel_owed=bool(rest))
+    work.groups[group.key] = still
+    if not rest:
+        work.finish(line)
+    elif all(id in unreadable for id in rest):
+        work.put_back(line)
+    return cancelled
+
+
+def _cancel(head: Execution, now_ms: int, reason: str) -> Transition:
+    return cancel(head, now_ms, reason or CancelReason.SATISFIED, source=Source.FLOW_CASCADE)
+
+
+def reconcile(work: Round, line: Line | None, group: Group | None) -> Action:
+    """Finish what a crash may have left half done. It never cancels, and never fights who does."""
+    if line is None:
+        return Action.NO_OP
+    if group is None or not group.cancel_owed:
+        work.finish(line)
+        return Action.SREMMED_STALE
+    heads = (work.head(ExecutionId(id)) for id in owed_by(group))
+    if any(head is not None and head.state not in TERMINAL for head in heads):
+        return Action.NO_OP
+    work.groups[group.key] = msgspec.structs.replace(group, cancel_owed=False, owed="")
+    work.finish(line)
+    return Action.COMPLETED_DRAIN

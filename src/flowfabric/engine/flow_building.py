@@ -1,0 +1,170 @@
+"""Flows that are built step by step, and members that run again. Part of the engine's verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.flow import growing
+from flowfabric.core.flow.graph import Link, Policy
+from flowfabric.core.flow.model import START, Flow, Group, GroupKey
+from flowfabric.core.flow.replay import dependants, replay_member
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.ids import (
+    ExecutionId,
+    FlowId,
+    PartitionCounts,
+    flow_partition,
+    parse_execution_id,
+    partition_of,
+)
+from flowfabric.core.model import Execution, Want
+from flowfabric.core.refusal import not_found
+from flowfabric.core.states import PUBLIC, PublicState, State
+from flowfabric.core.transition import Changeset
+from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.errors import Conflict, InvalidInput
+from flowfabric.store.protocol import Store
+
+
+class Grown(msgspec.Struct, frozen=True):
+    """The flow after a step; `changed` is False when there was nothing to do."""
+
+    members: int
+    edges: int
+    graph_revision: int
+    changed: bool = True
+    group: Group | None = None
+
+
+class FlowBuilding:
+    """Every verb is one guarded change of the flow, decided again when somebody was faster."""
+
+    def __init__(self, store: Store, writes: FlowWrites) -> None:
+        self.counts = PartitionCounts()
+        self._store = store
+        self._writes = writes
+
+    async def join(self, flow: FlowId, id: ExecutionId) -> Grown:
+        """Make an execution a member of a flow in the same partition."""
+        if partition_of(parse_execution_id(id)) != flow_partition(flow, self.counts):
+            raise InvalidInput(
+                f"{id} is not in the partition of flow {flow}",
+                field="execution_id",
+                code="invalid_partition_index",
+                hint="mint its id for the flow",
+            )
+
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset | None, Grown]:
+            work = _round(seen, view, now_ms)
+            row = work.head(id)
+            if row is None:
+                growing.require_revision(seen, None)
+                raise not_found(id)
+            changed = growing.join(work, row)
+            return (_changes(work) if changed else None), _grown(work, changed=changed)
+
+        return await self._writes.change(Sight(flow=flow, heads=[id]), decide)
+
+    async def link(self, flow: FlowId, new: Link, *, expected_revision: int | None = None) -> Grown:
+        """Draw an edge; with an expected revision, only if the graph is as the caller knows it."""
+        ends = [new.upstream, new.downstream]
+
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset, Grown]:
+            work = _round(seen, view, now_ms)
+            growing.require_revision(seen, expected_revision)
+            members = [id for id, head in view.heads.items() if head.flow == flow]
+            group = growing.link(work, new, view.edges, members)
+            return _changes(work), _grown(work, group=group)
+
+        sight = Sight(flow=flow, heads=ends, groups=[new.downstream], whole=True)
+        return await self._writes.change(sight, decide)
+
+    async def seal(self, flow: FlowId, downstream: ExecutionId, group: str = START) -> Grown:
+        """Say that no more edges come: from now on the group is judged."""
+        key = GroupKey(downstream, group)
+
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset, Grown]:
+            work = _round(seen, view, now_ms)
+            sealed = growing.seal(work, key)
+            return _changes(work), _grown(work, group=sealed)
+
+        sight = Sight(flow=flow, heads=[downstream], groups=[downstream])
+        return await self._writes.change(sight, decide)
+
+    async def set_policy(
+        self, flow: FlowId, downstream: ExecutionId, policy: Policy, group: str = START
+    ) -> bool:
+        """How a downstream joins; False when it was set so before."""
+        key = GroupKey(downstream, group)
+
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset | None, bool]:
+            work = _round(seen, view, now_ms)
+            changed = growing.set_policy(work, key, policy)
+            return (_changes(work) if changed else None), changed
+
+        return await self._writes.change(Sight(flow=flow, groups=[downstream]), decide)
+
+    async def replay(
+        self, flow: FlowId, id: ExecutionId, reason: str = "", *, downstream: bool = False
+    ) -> PublicState:
+        """Run a member again, and with `downstream` everything that depended on its end."""
+        seen = await self._around(flow, id) if downstream else []
+
+        def decide(found: Flow, view: View, now_ms: int) -> tuple[Changeset, PublicState]:
+            work = _round(found, view, now_ms)
+            row = work.head(id)
+            if row is None:
+                raise not_found(id)
+            again = dependants(id, view.edges, view.groups) if downstream else set()
+            missing = [each for each in again if work.head(each) is None]
+            if missing:
+                raise Conflict(f"{missing[0]} came to depend on {id} just now")
+            replay_member(work, row, view, reason=reason, again=again)
+            state = State(str(work.transitions[id].patch["state"]))
+            return _changes(work), PUBLIC[state]
+
+        wanted = [id, *seen]
+        sight = Sight(flow=flow, heads=wanted, groups=wanted, whole=True, lines=True)
+        return await self._writes.change(sight, decide)
+
+    async def _around(self, flow: FlowId, id: ExecutionId) -> Sequence[ExecutionId]:
+        """Everybody below this member, whether they depend on it or not."""
+        _, view = await self._writes.view(Sight(flow=flow, whole=True))
+        following: dict[ExecutionId, list[ExecutionId]] = {}
+        for edge in view.edges:
+            following.setdefault(edge.upstream, []).append(edge.downstream)
+        found = {id: None}
+        queue = [id]
+        for each in queue:
+            for after in following.get(each, ()):
+                if after not in found:
+                    found[after] = None
+                    queue.append(after)
+        return queue[1:]
+
+    async def flow_of(self, id: ExecutionId) -> FlowId | None:
+        """The flow of an execution, if it is a member of one."""
+        loaded = (await self._store.load(Want(ids=[id])))[0]
+        row: Execution | None = loaded.head if loaded else None
+        return FlowId(row.flow) if row is not None and row.flow else None
+
+
+def _round(flow: Flow, view: View, now_ms: int) -> Round:
+    work = Round(flow, now_ms)
+    work.look(view)
+    return work
+
+
+def _changes(work: Round) -> Changeset:
+    # A dispatcher that is at it keeps its lease; its next commit is refused and decided again.
+    return work.changeset(busy_until_ms=work.flow.busy_until_ms)
+
+
+def _grown(work: Round, *, changed: bool = True, group: Group | None = None) -> Grown:
+    flow, patch = work.flow, work.patch
+    counts = [patch.get(name, getattr(flow, name)) for name in ("total", "edges", "graph_revision")]
+    members, edges, revision = (count if isinstance(count, int) else 0 for count in counts)
+    return Grown(members, edges, revision, changed=changed, group=group)

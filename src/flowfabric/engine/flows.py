@@ -1,0 +1,238 @@
+"""Flows: submitting whole graphs, looking at them, cancelling them.
+
+A small graph is one commit. A big one is staged in portions that nobody sees, and the last commit
+opens it: at that moment everything is there, before it nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from flowfabric.core import names
+from flowfabric.core.flow.cancel import CANCELLED, cancel_flow, owed_states
+from flowfabric.core.flow.changes import FlowPatch
+from flowfabric.core.flow.graph import Drawn, Plan, draw
+from flowfabric.core.flow.inputs import Passed
+from flowfabric.core.flow.model import (
+    CancelPolicy,
+    Edge,
+    Flow,
+    FlowState,
+    Group,
+    Line,
+    LineKind,
+    line_id,
+)
+from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
+from flowfabric.core.model import Execution, Lease, Submission
+from flowfabric.core.transition import BATCH_LIMIT, Changeset
+from flowfabric.engine.conflict import persistently
+from flowfabric.engine.flow_building import FlowBuilding
+from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.engine.inputs import inputs
+from flowfabric.engine.lanes import Lanes
+from flowfabric.errors import Conflict, IdempotencyConflict, InvalidInput, LaneClosed
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.protocol import Store
+
+SMALL = BATCH_LIMIT
+PAGE = 1_000
+
+
+class SubmittedFlow(msgspec.Struct, frozen=True):
+    """The flow that exists now; `created` is False when an earlier submit made it."""
+
+    id: FlowId
+    created: bool
+
+
+class FlowCancel(msgspec.Struct, frozen=True):
+    """What the cancel of a flow set out to do; `members` are those that it is about."""
+
+    policy: CancelPolicy
+    members: list[ExecutionId]
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A whole flow in one moment."""
+
+    flow: Flow
+    members: list[Execution]
+    edges: list[Edge]
+    groups: list[Group]
+
+
+class Flows:
+    """The verbs about flows."""
+
+    def __init__(self, store: Store, clock: FollowingClock, lanes: Lanes) -> None:
+        self.counts = PartitionCounts()
+        self._store = store
+        self._clock = clock
+        self._lanes = lanes
+        self._writes = FlowWrites(store, clock)
+        self.build = FlowBuilding(store, self._writes)
+
+    async def submit(self, plan: Plan) -> SubmittedFlow:
+        """Make the whole flow, or nothing. Repeating it answers the flow that is there."""
+        closed = await self._lanes.closed({order.lane for order in plan.orders})
+        for lane, state in closed.items():
+            raise LaneClosed(f"lane '{lane}' is {state}", field="lane")
+        size = len(plan.orders) + 2 * len(plan.links)
+        if size > SMALL:
+            return await self._stage(plan)
+
+        async def once(_: int) -> bool:
+            now_ms = self._clock.now_ms()
+            return await self._store.commit(_whole(draw(plan, now_ms, self.counts)), now_ms)
+
+        done = await persistently(self._clock, once)
+        return SubmittedFlow(plan.id, created=True) if done else await self._known(plan)
+
+    async def _known(self, plan: Plan) -> SubmittedFlow:
+        """Something of it was there: the same flow, another one, or a member of its own."""
+        view = (await self._store.graph([Sight(flow=plan.id)]))[0]
+        if view.flow is None:
+            raise InvalidInput("a member exists already", field="execution_id", hint="mint new ids")
+        if view.flow.digest != plan.digest:
+            raise IdempotencyConflict(
+                f"flow {plan.id} was submitted with other members",
+                details={"flow": plan.id},
+            )
+        if not view.flow.is_open:
+            raise Conflict(f"flow {plan.id} is being submitted", details={"flow": plan.id})
+        return SubmittedFlow(plan.id, created=False)
+
+    async def _stage(self, plan: Plan) -> SubmittedFlow:
+        drawn = draw(plan, self._clock.now_ms(), self.counts, is_staged=True)
+        first = msgspec.structs.replace(drawn.flow, due_ms=None)
+
+        async def once(attempt: int) -> bool:
+            done = await self._store.commit(Changeset(new_flows=[first]), self._clock.now_ms())
+            return done or (attempt > 0 and await self._is_at(plan.id, first.rev))
+
+        if not await persistently(self._clock, once):
+            return await self._known(plan)
+        rev = first.rev
+        for portion in _portions(drawn):
+            rev = await self._write(portion.under(plan.id, rev))
+        opened = Changeset(
+            flows=[FlowPatch(plan.id, rev, {"is_open": True, "due_ms": plan.deadline_ms})],
+            lines=[_opening(plan.id, self._clock.now_ms())],
+        )
+        await self._write(opened)
+        return SubmittedFlow(plan.id, created=True)
+
+    async def _write(self, changes: Changeset) -> int:
+        """Nobody else writes to a flow that is not open: a higher `rev` is our own."""
+        flow, rev, _ = changes.flows[0]
+
+        async def once(attempt: int) -> bool:
+            done = await self._store.commit(changes, self._clock.now_ms())
+            return done or (attempt > 0 and await self._is_at(flow, rev + 1))
+
+        if not await persistently(self._clock, once):
+            raise Conflict(f"flow {flow} is being submitted by somebody else")
+        return rev + 1
+
+    async def _is_at(self, flow: FlowId, rev: int) -> bool:
+        found = (await self._store.graph([Sight(flow=flow)]))[0].flow
+        return found is not None and found.rev == rev
+
+    async def flow(self, id: FlowId) -> Flow:
+        """The flow itself, or `FlowNotFound`."""
+        return (await self._writes.view(Sight(flow=id)))[0]
+
+    async def picture(self, id: FlowId) -> Picture:
+        """All of it: members, edges, groups."""
+        flow, view = await self._writes.view(Sight(flow=id, whole=True))
+        ids = await self.members(id)
+        heads: dict[ExecutionId, Execution] = {}
+        groups: list[Group] = []
+        for start in range(0, len(ids), PAGE):
+            some = ids[start : start + PAGE]
+            part = (await self._store.graph([Sight(flow=id, heads=some, groups=some)]))[0]
+            heads |= part.heads
+            groups.extend(part.groups)
+        members = [heads[each] for each in ids if each in heads]
+        return Picture(flow, members, view.edges, groups)
+
+    async def _page(self, id: FlowId, after: str) -> View:
+        sight = Sight(flow=id, members=Members(after=after, limit=PAGE))
+        return (await self._store.graph([sight]))[0]
+
+    async def members(self, id: FlowId) -> list[ExecutionId]:
+        """Everybody in it, in the order of their ids."""
+        found: list[ExecutionId] = []
+        while page := (await self._page(id, found[-1] if found else "")).members:
+            found += page
+            if len(page) < PAGE:
+                break
+        return found
+
+    async def cancel(
+        self,
+        id: FlowId,
+        policy: CancelPolicy = CancelPolicy.CANCEL_ALL,
+        reason: str = CANCELLED,
+    ) -> FlowCancel:
+        """Take no more members, and cancel those that the policy names, in the background."""
+        wanted = CancelPolicy(policy)
+        checked = names.note(reason, "reason") if reason else ""
+
+        def decide(flow: Flow, _: View, now_ms: int) -> tuple[Changeset, None]:
+            return cancel_flow(flow, now_ms, wanted, checked), None
+
+        await self._writes.change(Sight(flow=id), decide)
+        return FlowCancel(wanted, await self.members(id))
+
+    async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
+        """What these members are handed by their upstreams: the same in every attempt."""
+        return await inputs(self._store, leases)
+
+    async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
+        """Members of a cancelled flow that its cancel has not reached yet."""
+        flow, _ = await self._writes.view(Sight(flow=id))
+        if flow.state is not FlowState.CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
+            return []
+        page = Members(states=owed_states(flow), limit=limit)
+        return (await self._store.graph([Sight(flow=id, members=page)]))[0].members
+
+
+def _whole(drawn: Drawn) -> Changeset:
+    return Changeset(
+        new_flows=[drawn.flow], members=drawn.members, edges=drawn.edges, groups=drawn.groups
+    )
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """A part of a staged flow, small enough for one call."""
+
+    members: Sequence[Submission] = ()
+    groups: Sequence[Group] = ()
+    edges: Sequence[Edge] = ()
+
+    def under(self, flow: FlowId, rev: int) -> Changeset:
+        return Changeset(
+            flows=[FlowPatch(flow, rev, {})],
+            members=self.members,
+            groups=self.groups,
+            edges=self.edges,
+        )
+
+
+def _portions(drawn: Drawn) -> Iterator[Portion]:
+    for start in range(0, len(drawn.members), SMALL):
+        yield Portion(members=drawn.members[start : start + SMALL])
+    for start in range(0, len(drawn.groups), SMALL):
+        yield Portion(groups=drawn.groups[start : start + SMALL])
+    for start in range(0, len(drawn.edges), SMALL):
+        yield Portion(edges=drawn.edges[start : start + SMALL])
+
+
+def _opening(flow: FlowId, now_ms: int) -> Line:
+    kind = LineKind.OPEN_FLOW
+    return Line(flow=flow, at_ms=now_ms, id=line_id(kind, flow), kind=kind)

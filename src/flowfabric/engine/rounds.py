@@ -1,0 +1,251 @@
+"""Rounds of dispatch: many flows are looked at, decided and committed in a few calls together.
+
+Each flow is its own decision and its own changeset; they only share the trips to the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
+from flowfabric.core.flow.dispatch import Advanced, Answer, on_ends
+from flowfabric.core.flow.model import (
+    CancelPolicy,
+    Flow,
+    FlowState,
+    Group,
+    GroupKey,
+    Line,
+    LineKind,
+)
+from flowfabric.core.flow.opening import on_open_flow
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.siblings import (
+    CHUNK,
+    cancels_rest,
+    on_cancel_siblings,
+    owe,
+    owed_by,
+    still_pending,
+)
+from flowfabric.core.flow.views import EDGES_LIMIT, Members, Sight, View
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.states import State
+from flowfabric.core.transition import Changeset
+from flowfabric.engine import telemetry
+from flowfabric.engine.telemetry import Telemetry
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.dispatcher")
+
+PAGE = 500
+ALL_EDGES = 1_000_000
+_PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
+
+
+@dataclass(slots=True)
+class Job:
+    """One flow that this process has taken, the lines it acts on, and what came of them."""
+
+    flow: Flow
+    lines: list[Line]
+    claimed_ms: int
+    tries: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    moved: int = 0
+    decided: list[Group] = field(default_factory=list)
+    is_done: bool = True
+
+    def of(self, kind: LineKind) -> list[Line]:
+        return [line for line in self.lines if line.kind is kind]
+
+    @property
+    def paged(self) -> Line | None:
+        """One line at a time that walks through all members."""
+        return next((line for line in self.lines if line.kind in _PAGED), None)
+
+    def sight(self) -> Sight:
+        ended = [ExecutionId(line.execution) for line in self.of(LineKind.ENDED)]
+        siblings = [ExecutionId(line.execution) for line in self.of(LineKind.CANCEL_SIBLINGS)]
+        page = self.paged
+        members = None
+        if page is not None:
+            members = Members(states=self._states(page), after=page.about, limit=PAGE)
+        return Sight(
+            flow=self.flow.id, heads=ended, leaving=ended, groups=siblings, members=members
+        )
+
+    def _states(self, page: Line) -> tuple[State, ...]:
+        if page.kind is LineKind.CANCEL_FLOW:
+            return owed_states(self.flow)
+        return (State.BLOCKED_DEPENDENCIES, State.BLOCKED_OPERATOR)
+
+
+class Rounds:
+    """Decides for many flows at once. Any number may run: the flow's `rev` keeps them apart."""
+
+    def __init__(self, store: Store, counts: Telemetry) -> None:
+        self._store = store
+        self._counts = counts
+
+    async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
+        """One round of each; answers which were committed. A conflict changes nothing."""
+        views = await self._store.graph([job.sight() for job in jobs])
+        # Lines and revision are of one moment; what was seen later must be of the same one.
+        live = [
+            (job, view)
+            for job, view in zip(jobs, views, strict=True)
+            if view.flow is not None and view.flow.rev == job.flow.rev
+        ]
+        works = await self._decide([job for job, _ in live], [view for _, view in live], now_ms)
+        batch = [
+            _changes(job, work, busy_until_ms) for (job, _), work in zip(live, works, strict=True)
+        ]
+        answers = await self._store.commit_each(batch, now_ms) if batch else []
+        done: set[FlowId] = set()
+        for (job, _), work, is_done in zip(live, works, answers, strict=True):
+            if is_done:
+                done.add(job.flow.id)
+                self._tell(job, work)
+        return [job.flow.id in done for job in jobs]
+
+    async def _decide(self, jobs: Sequence[Job], views: Sequence[View], now_ms: int) -> list[Round]:
+        works: list[Round] = []
+        for job, view in zip(jobs, views, strict=True):
+            work = Round(job.flow, now_ms, job.claimed_ms)
+            ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
+            job.answers, job.decided, job.moved = list(ends.answers), ends.decided, 0
+            for group in ends.strange:
+                _alarm(group)
+            _warn(view)
+            works.append(work)
+        await self._owe(jobs, works)
+        await self._look_further(jobs, works, views)
+        return works
+
+    async def _owe(self, jobs: Sequence[Job], works: Sequence[Round]) -> None:
+        """Groups that were decided and cancel the rest: look who the rest is."""
+        choices = [
+            (work, [group for group in job.decided if cancels_rest(group)])
+            for job, work in zip(jobs, works, strict=True)
+        ]
+        choices = [(work, groups) for work, groups in choices if groups]
+        if not choices:
+            return
+        around = await self._store.graph(
+            [
+                Sight(flow=work.flow.id, entering=[group.downstream for group in groups], ends=True)
+                for work, groups in choices
+            ]
+        )
+        beyond = await self._store.graph(
+            [
+                Sight(
+                    flow=work.flow.id,
+                    leaving=[e.upstream for e in still_pending(view.edges, work.resolved)],
+                    edges=ALL_EDGES,
+                )
+                for (work, _), view in zip(choices, around, strict=True)
+            ]
+        )
+        for (work, groups), near, far in zip(choices, around, beyond, strict=True):
+            owe(work, groups, near, far)
+
+    async def _look_further(
+        self, jobs: Sequence[Job], works: Sequence[Round], views: Sequence[View]
+    ) -> None:
+        """Lines that name members only through a group or a page of them."""
+        asks = [
+            _further(job, work, view) for job, work, view in zip(jobs, works, views, strict=True)
+        ]
+        wanted = [sight for sight in asks if sight is not None]
+        seen = iter(await self._store.graph(wanted) if wanted else [])
+        for job, work, view, ask in zip(jobs, works, views, asks, strict=True):
+            if ask is not None:
+                more = next(seen)
+                work.look(more)
+                lost = {each.name for each in (*view.unreadable, *more.unreadable)}
+                self._act(job, work, view, lost)
+
+    def _act(self, job: Job, work: Round, view: View, lost: set[str]) -> None:
+        for line in job.of(LineKind.CANCEL_SIBLINGS):
+            group = work.group(GroupKey(ExecutionId(line.execution), line.about))
+            before = len(owed_by(group)) if group else 0
+            cancelled = on_cancel_siblings(work, line, group, lost)
+            if group is not None and before:
+                handled = min(before, CHUNK)
+                self._counts.count(telemetry.SIBLINGS_DISPATCHED, group.cancel_reason, handled)
+                disposed = telemetry.SIBLINGS_DISPOSITION
+                self._counts.count(disposed, "cancelled", cancelled)
+                self._counts.count(disposed, "already_terminal", handled - cancelled)
+        page = job.paged
+        if page is None:
+            return
+        handle = on_cancel_flow if page.kind is LineKind.CANCEL_FLOW else on_open_flow
+        job.moved = handle(work, page, view.members, is_last=len(view.members) < PAGE)
+
+    def _tell(self, job: Job, work: Round) -> None:
+        self._counts.count(telemetry.LINES_DONE, by=len(work.done))
+        for group in job.decided:
+            self._counts.count(telemetry.GROUP_POLICY, group.join)
+        for line, outcome, _ in job.answers:
+            if isinstance(outcome, Advanced) and outcome.edges:
+                logger.info(
+                    "dispatched %s",
+                    line.execution,
+                    extra={
+                        "execution": line.execution,
+                        "flow": line.flow,
+                        "resolved": outcome.edges,
+                        "edges": outcome.edges,
+                        "skipped": outcome.skipped,
+                    },
+                )
+
+
+def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
+    flow = job.flow
+    if flow.due_ms is not None and flow.due_ms <= work.now_ms:
+        if flow.state is FlowState.OPEN:
+            job.is_done, job.answers, job.decided = False, [], []
+            return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
+        work.patch["due_ms"] = None
+    job.is_done = not (work.leaves_work or len(job.lines) > len(work.done))
+    return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
+
+
+def _further(job: Job, work: Round, view: View) -> Sight | None:
+    heads: list[ExecutionId] = []
+    for line in job.of(LineKind.CANCEL_SIBLINGS):
+        group = work.group(GroupKey(ExecutionId(line.execution), line.about))
+        if group is not None:
+            heads += [ExecutionId(id) for id in owed_by(group)[:CHUNK]]
+    page = job.paged
+    if page is None and not job.of(LineKind.CANCEL_SIBLINGS):
+        return None
+    opening = page is not None and page.kind is LineKind.OPEN_FLOW
+    groups = view.members if opening else []
+    return Sight(flow=job.flow.id, heads=list(dict.fromkeys(heads)), groups=groups)
+
+
+def _alarm(group: Group) -> None:
+    logger.error(
+        "nobody here understands how %s joins",
+        group.downstream,
+        extra={"flow": group.flow, "downstream": group.downstream, "policy": group.join},
+    )
+
+
+def _warn(view: View) -> None:
+    for lost in view.unreadable:
+        logger.warning(
+            "a record of a flow cannot be read",
+            extra={
+                "flow": view.flow.id if view.flow else "",
+                "record": lost.kind,
+                "record_name": lost.name,
+                "problem": lost.problem,
+            },
+        )

@@ -1,0 +1,124 @@
+"""The safety net under sibling cancels: finishes what a crash left half done, and cancels nobody.
+
+Live groups belong to the dispatcher; whatever still has somebody to cancel is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.siblings import Action, owed_by, reconcile
+from flowfabric.core.flow.views import Sight, Turn
+from flowfabric.core.ids import ExecutionId, parse_execution_id
+from flowfabric.engine import telemetry
+from flowfabric.engine.telemetry import Telemetry
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.sibling_reconciler")
+
+NAME = "edge_cancel_reconciler"
+INTERVAL_SECONDS = 10.0
+FLOWS = 50
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """What one cycle did; a `no_op` is neither processed nor an error."""
+
+    processed: int = 0
+    errors: int = 0
+
+
+class SiblingReconciler:
+    """Its `filter` is shown and does not restrict what is reconciled."""
+
+    name = NAME
+    interval_seconds = INTERVAL_SECONDS
+
+    def __init__(
+        self,
+        store: Store,
+        clock: FollowingClock,
+        *,
+        counts: Telemetry | None = None,
+        scope: object = None,
+    ) -> None:
+        self.counts = counts or Telemetry()
+        self.filter = scope
+        self._store = store
+        self._clock = clock
+        self._after = ""
+
+    async def run_once(self) -> Reconciled:
+        """One cycle over flows with open lines, from where the last one ended."""
+        now_ms = self._clock.now_ms()
+        # A lease that is over at once: to look at a flow is not to take it from anybody.
+        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=self._after)
+        try:
+            found = await self._store.pending(turn)
+        except FlowFabricError as error:
+            logger.warning("open lines could not be read", extra={"error": error.code})
+            return Reconciled(errors=1)
+        self._after = found[-1].flow.id if found else ""
+        processed = errors = 0
+        for each in found:
+            for line in each.lines:
+                if line.kind is LineKind.CANCEL_SIBLINGS:
+                    action = await self._guarded(each.flow, line)
+                    errors += action is None
+                    processed += action in (Action.SREMMED_STALE, Action.COMPLETED_DRAIN)
+        return Reconciled(processed, errors)
+
+    async def _guarded(self, flow: Flow, line: Line) -> Action | None:
+        try:
+            action = await self._reconcile(flow, line)
+        except FlowFabricError as error:
+            logger.warning(
+                "a group could not be reconciled: %s",
+                error,
+                extra={"flow": flow.id, "line": line.id, "error": error.code},
+            )
+            return None
+        if action is not None:
+            self.counts.count(telemetry.SIBLINGS_RECONCILED, action)
+        return action
+
+    async def _reconcile(self, flow: Flow, line: Line) -> Action | None:
+        try:
+            downstream = parse_execution_id(line.execution)
+        except InvalidInput as error:
+            await self._remove(flow, line)
+            logger.warning("a malformed line was removed", extra={"line": line.id})
+            raise error
+        view = (await self._store.graph([Sight(flow=flow.id, groups=[downstream], lines=True)]))[0]
+        if view.flow is None:
+            return Action.NO_OP
+        work = Round(view.flow, self._clock.now_ms())
+        work.look(view)
+        group = work.group(GroupKey(downstream, line.about))
+        owed = [ExecutionId(id) for id in owed_by(group)] if group else []
+        if owed:
+            heads = (await self._store.graph([Sight(flow=flow.id, heads=owed)]))[0]
+            work.look(heads)
+        there = next((each for each in view.lines if each.id == line.id), None)
+        action = reconcile(work, there, group)
+        if action is Action.NO_OP:
+            return action
+        changes = work.changeset(busy_until_ms=view.flow.busy_until_ms)
+        # Somebody was faster: then it is his, and the next cycle looks again.
+        done = await self._store.commit(changes, work.now_ms)
+        return action if done else Action.NO_OP
+
+    async def _remove(self, flow: Flow, line: Line) -> None:
+        view = (await self._store.graph([Sight(flow=flow.id)]))[0]
+        if view.flow is not None:
+            work = Round(view.flow, self._clock.now_ms())
+            work.finish(line)
+            await self._store.commit(
+                work.changeset(busy_until_ms=view.flow.busy_until_ms), work.now_ms
+            )

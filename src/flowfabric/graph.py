@@ -1,0 +1,233 @@
+"""Graph: a flow that is known in advance.
+
+    g = app.graph("etl")
+    rows = g.add(fetch, url)
+    done = g.add(load, rows)            # a node as an argument draws an edge and passes its result
+    run = await g.submit()
+    print(await run.result(done))
+
+Nothing is written before `submit`, which writes everything or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from flowfabric.client.client import Client, Request
+from flowfabric.client.flow_handle import FlowHandle
+from flowfabric.core import names
+from flowfabric.core.duration import duration_ms
+from flowfabric.core.flow.graph import Link, Plan, Policy
+from flowfabric.core.flow.inputs import PLACES
+from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.errors import InvalidInput
+from flowfabric.task import Span, Task
+from flowfabric.worker.inputs import escaped
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Condition(NamedTuple):
+    """An upstream, and which of its ends are waited for."""
+
+    node: Node[object]
+    kind: EdgeKind
+
+
+class Node(Generic[R_co]):
+    """One member to be. As an argument it stands for its result."""
+
+    def __init__(self, name: str, request: Request, decode: Callable[[bytes], R_co]) -> None:
+        self.name = name
+        self.request = request
+        self.decode = decode
+        self._id: ExecutionId | None = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.name!r})"
+
+    @property
+    def id(self) -> ExecutionId:
+        if self._id is None:
+            raise InvalidInput("is not submitted", field="node", hint="submit its graph first")
+        return self._id
+
+    @property
+    def failed(self) -> Condition:
+        """For `after`: when it has failed, was cancelled or ran out of time."""
+        return Condition(self, EdgeKind.FAILURE)
+
+    @property
+    def ended(self) -> Condition:
+        """For `after`: when it has ended, in whatever way."""
+        return Condition(self, EdgeKind.ORDER)
+
+
+class Choice(Generic[R_co]):
+    """Some of several nodes. As an argument it stands for what they pass on."""
+
+    def __init__(self, nodes: Sequence[Node[object]], policy: Policy) -> None:
+        self.nodes = tuple(nodes)
+        self.policy = policy
+
+
+Upstream = Node[object] | Choice[object] | Condition
+
+
+class Edge(NamedTuple):
+    upstream: Node[object]
+    downstream: Node[object]
+    group: str
+    kind: EdgeKind
+    places: list[str]
+
+
+class Graph:
+    """Collects nodes and edges; `submit` makes a flow of them, once."""
+
+    def __init__(
+        self, name: str, connect: Callable[[], Awaitable[Client]], *, deadline: Span | None = None
+    ) -> None:
+        self.name = names.task_name(name)
+        self._connect = connect
+        self._deadline_ms = None if deadline is None else duration_ms(deadline, "deadline")
+        self._nodes: list[Node[object]] = []
+        self._edges: dict[tuple[int, str, int], Edge] = {}
+        self._policies: dict[tuple[int, str], Policy] = {}
+        self._is_submitted = False
+
+    def add(
+        self,
+        task: Task[R],
+        /,
+        *args: object,
+        after: Iterable[Upstream] = (),
+        **kwargs: object,
+    ) -> Node[R]:
+        """A member that calls this task.
+
+        It waits for every node among its arguments, and for those in `after`.
+        """
+        values = task.handler.bind(args, kwargs)
+        found: list[tuple[str, Node[object] | Choice[object]]] = []
+        plain = {name: _plain(value, escaped(name), found) for name, value in values.items()}
+        node: Node[R] = Node(
+            f"{task.name}-{len(self._nodes)}",
+            task.request(plain if found else values, is_open=bool(found)),
+            task.handler.result.decode,
+        )
+        for path, upstream in found:
+            self._wait(node, upstream, path)
+        for other in [after] if isinstance(after, Node | Choice) else after:
+            self._wait(node, other, "")
+        self._nodes.append(node)
+        return node
+
+    def any_of(self, *nodes: Node[R], let_run: bool = False) -> Choice[R]:
+        """The first that succeeds; the others are cancelled unless they are to be `let_run`."""
+        return Choice(nodes, Policy(Join.ANY_OF, 1, _rest(let_run)))
+
+    def quorum(self, k: int, *nodes: Node[R], let_run: bool = False) -> Choice[list[R]]:
+        """The first k that succeed; as an argument, the list of their results."""
+        return Choice(nodes, Policy(Join.QUORUM, k, _rest(let_run)))
+
+    def _wait(self, node: Node[object], upstream: object, place: str) -> None:
+        if isinstance(upstream, Choice):
+            group = f"{START}.{sum(key[0] == id(node) for key in self._policies) + 1}"
+            self._policies[id(node), group] = upstream.policy
+            for each in upstream.nodes:
+                self._draw(node, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
+        elif isinstance(upstream, Condition):
+            self._draw(node, upstream, START, place)
+        elif isinstance(upstream, Node):
+            self._draw(node, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
+        else:
+            raise InvalidInput(
+                f"{upstream!r} is no node", field="after", hint="pass what `add` returned"
+            )
+
+    def _draw(self, node: Node[object], on: Condition, group: str, place: str) -> None:
+        if not any(known is on.node for known in self._nodes):
+            raise InvalidInput(
+                f"{on.node!r} is not in this graph", field="after", hint="add it to this graph"
+            )
+        key = (id(on.node), group, id(node))
+        edge = self._edges.setdefault(key, Edge(on.node, node, group, on.kind, []))
+        if edge.kind is not on.kind:
+            raise InvalidInput(
+                f"{node!r} waits for {on.node!r} in two ways", field="after", hint="choose one"
+            )
+        if place:
+            edge.places.append(place)
+
+    async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
+        """Write the whole flow. With a key, submitting the same again answers the same flow."""
+        if self._is_submitted:
+            raise InvalidInput("was submitted", field="graph", hint="build a new one")
+        if not self._nodes:
+            raise InvalidInput("has no members", field="graph", hint="add some")
+        key = None if idempotency_key is None else names.idempotency_key(idempotency_key)
+        client = await self._connect()
+        flow = client.mint_flow(key)
+        for position, node in enumerate(self._nodes):
+            node._id = client.mint_member(flow, None if key is None else str(position))
+        handle = await client.submit_flow(self._plan(client, flow))
+        self._is_submitted = True
+        return handle
+
+    def _plan(self, client: Client, flow: FlowId) -> Plan:
+        by_id = {id(node): node.id for node in self._nodes}
+        now_ms = client.now_ms()
+        return Plan(
+            id=flow,
+            namespace=client.namespace,
+            name=self.name,
+            orders=[client.member_order(node.request, node.id) for node in self._nodes],
+            links=[
+                Link(e.upstream.id, e.downstream.id, e.kind, e.group, PLACES.join(e.places))
+                for e in self._edges.values()
+            ],
+            policies={
+                GroupKey(by_id[node], group): policy
+                for (node, group), policy in self._policies.items()
+            },
+            digest=self._digest(),
+            deadline_ms=None if self._deadline_ms is None else now_ms + self._deadline_ms,
+        )
+
+    def _digest(self) -> str:
+        """What it does, whatever ids its members get."""
+        places = {id(node): place for place, node in enumerate(self._nodes)}
+        text = hashlib.sha256(self.name.encode())
+        for node in self._nodes:
+            text.update(node.request.kind.encode() + b"\0" + node.request.payload + b"\1")
+        for edge in self._edges.values():
+            ends = (places[id(edge.upstream)], places[id(edge.downstream)])
+            text.update(repr((ends, edge.group, str(edge.kind), edge.places)).encode())
+        for (place, group), policy in self._policies.items():
+            text.update(repr((places[place], group, str(policy.join), policy.k)).encode())
+        return text.hexdigest()
+
+
+def _rest(let_run: bool) -> OnSatisfied:
+    return OnSatisfied.LET_RUN if let_run else OnSatisfied.CANCEL_REMAINING
+
+
+def _plain(
+    value: object, path: str, found: list[tuple[str, Node[object] | Choice[object]]]
+) -> object:
+    """The value with nothing where nodes stand; they and their places are put aside."""
+    if isinstance(value, Node | Choice):
+        found.append((path, value))
+        return None
+    if isinstance(value, Mapping):
+        return {
+            key: _plain(each, f"{path}/{escaped(str(key))}", found) for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(each, f"{path}/{place}", found) for place, each in enumerate(value)]
+    return value

@@ -1,0 +1,196 @@
+"""The tables of flows of the memory store: dicts, and the questions that are asked of them.
+
+Nothing here locks or decides; the store calls it under its lock, after the guards held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+
+import msgspec
+
+from flowfabric.core.flow.changes import FlowPatch, Resolution
+from flowfabric.core.flow.model import (
+    Edge,
+    EdgeKey,
+    EdgeState,
+    Flow,
+    Group,
+    Line,
+    Unreadable,
+)
+from flowfabric.core.flow.views import Members, Pending, Sight, Turn, View
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import Execution
+from flowfabric.core.transition import Changeset
+
+_replace_flow: Callable[..., Flow] = msgspec.structs.replace
+_in_order = attrgetter("upstream", "downstream", "group")
+_Edges = dict[EdgeKey, Edge]
+
+
+class FlowBook:
+    """All flows, and by flow its members, edges, groups and open lines."""
+
+    def __init__(self) -> None:
+        self._flows: dict[str, Flow] = {}
+        self._members: dict[str, dict[ExecutionId, None]] = {}
+        self._entering: dict[ExecutionId, _Edges] = {}
+        self._leaving: dict[ExecutionId, _Edges] = {}
+        self._groups: dict[ExecutionId, dict[str, Group]] = {}
+        self._lines: dict[str, dict[tuple[int, str], Line]] = {}
+        self._spoilt: dict[str, Unreadable] = {}
+
+    def holds(self, changes: Changeset) -> bool:
+        """Whether every flow is as it was seen."""
+        if any(flow.id in self._flows for flow in changes.new_flows):
+            return False
+        revs = [(self._flows.get(seen.id), seen.rev) for seen in changes.flows]
+        return all(flow is not None and flow.rev == rev for flow, rev in revs)
+
+    def write(self, changes: Changeset) -> None:
+        for flow in changes.new_flows:
+            self._flows[flow.id] = flow
+        for change in changes.flows:
+            self._patch(change)
+        for edge in changes.edges:
+            self._put(edge)
+        for resolution in changes.resolved:
+            self._resolve(resolution)
+        for group in changes.groups:
+            self._groups.setdefault(group.downstream, {})[group.name] = group
+        for line in changes.done:
+            self._lines.get(line.flow, {}).pop((line.at_ms, line.id), None)
+        self.add_lines(changes.lines)
+
+    def add_lines(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._lines.setdefault(line.flow, {})[line.at_ms, line.id] = line
+
+    def join(self, row: Execution) -> None:
+        """A row is a member of the flow that it names."""
+        self._members.setdefault(row.flow, {})[row.id] = None
+
+    def is_open(self, id: str) -> bool:
+        flow = self._flows.get(id)
+        return flow is None or flow.is_open
+
+    def _patch(self, change: FlowPatch) -> None:
+        flow = self._flows[change.id]
+        self._flows[change.id] = _replace_flow(flow, **{**change.patch, "rev": flow.rev + 1})
+
+    def _put(self, edge: Edge) -> None:
+        self._entering.setdefault(edge.downstream, {})[edge.key] = edge
+        self._leaving.setdefault(edge.upstream, {})[edge.key] = edge
+
+    def _resolve(self, resolution: Resolution) -> None:
+        key = EdgeKey(*resolution[:3])
+        edge = self._entering.get(key.downstream, {}).get(key)
+        if edge is None:
+            return
+        self._put(
+            msgspec.structs.replace(
+                edge,
+                state=resolution.state,
+                generation=resolution.generation,
+                attempt=resolution.attempt,
+                outcome=resolution.outcome,
+                resolved_ms=resolution.resolved_ms,
+            )
+        )
+
+    def take(self, turn: Turn) -> list[Pending]:
+        """Lease flows that have something to do."""
+        taken: list[Pending] = []
+        for id in self._candidates(turn):
+            flow = self._flows.get(id)
+            if flow is None or not self._is_free(flow, turn.now_ms):
+                continue
+            lines = self._due_lines(id, turn.now_ms)
+            if not lines and not (flow.due_ms is not None and flow.due_ms <= turn.now_ms):
+                continue
+            self._flows[id] = _replace_flow(flow, busy_until_ms=turn.until_ms)
+            taken.append(Pending(self._flows[id], lines[: turn.lines]))
+            if len(taken) == turn.limit:
+                break
+        return taken
+
+    def _candidates(self, turn: Turn) -> Iterator[str]:
+        if turn.only:
+            yield from turn.only
+            return
+        timed = {id for id, flow in self._flows.items() if flow.due_ms is not None}
+        ids = sorted(timed | {id for id, lines in self._lines.items() if lines})
+        yield from (id for id in ids if id > turn.after)
+        yield from (id for id in ids if id <= turn.after)
+
+    def _is_free(self, flow: Flow, now_ms: int) -> bool:
+        return flow.busy_until_ms <= now_ms and flow.next_try_ms <= now_ms and not flow.parked
+
+    def _due_lines(self, id: str, now_ms: int) -> list[Line]:
+        lines = self._lines.get(id, {})
+        return [line for _, line in sorted(lines.items()) if line.next_try_ms <= now_ms]
+
+    def look(self, sight: Sight, row: Callable[[ExecutionId], Execution | None]) -> View:
+        flow = self._flows.get(sight.flow)
+        if flow is None:
+            return View(flow=None)
+        edges, groups, wanted = self._edges(sight), dict.fromkeys(sight.groups), list(sight.heads)
+        members = self._page(sight.flow, sight.members, row) if sight.members else []
+        leaving = [edge.downstream for edge in edges if edge.upstream in set(sight.leaving)]
+        groups |= dict.fromkeys((*leaving, *sight.entering))
+        wanted += [*leaving, *members]
+        if sight.ends:
+            entering = set(sight.entering)
+            wanted += [edge.upstream for edge in edges if edge.downstream in entering]
+        found = {id: row(id) for id in dict.fromkeys(wanted) if id not in self._spoilt}
+        return View(
+            flow=flow,
+            edges=edges,
+            groups=[
+                group for id in groups for _, group in sorted(self._groups.get(id, {}).items())
+            ],
+            heads={id: head for id, head in found.items() if head is not None},
+            members=members,
+            lines=[line for _, line in sorted(self._lines.get(sight.flow, {}).items())]
+            if sight.lines
+            else [],
+            unreadable=[self._spoilt[id] for id in dict.fromkeys(wanted) if id in self._spoilt],
+        )
+
+    def _edges(self, sight: Sight) -> list[Edge]:
+        if sight.whole:
+            ids = self._members.get(sight.flow, {})
+            return sorted(
+                (edge for id in ids for edge in self._leaving.get(id, {}).values()), key=_in_order
+            )
+        leaving = sorted(
+            (
+                edge
+                for id in set(sight.leaving)
+                for edge in self._leaving.get(id, {}).values()
+                if edge.state is EdgeState.PENDING
+            ),
+            key=_in_order,
+        )
+        found = {edge.key: edge for edge in leaving[: sight.edges]}
+        for id in sight.entering:
+            found |= self._entering.get(id, {})
+        return sorted(found.values(), key=_in_order)
+
+    def _page(
+        self, flow: FlowId, page: Members, row: Callable[[ExecutionId], Execution | None]
+    ) -> list[ExecutionId]:
+        found: list[ExecutionId] = []
+        for id in sorted(self._members.get(flow, {})):
+            head = row(id) if id > page.after else None
+            if head is None or (page.states and head.state not in page.states):
+                continue
+            found.append(id)
+            if len(found) == page.limit:
+                break
+        return found
+
+    def spoil(self, id: ExecutionId, problem: str) -> None:
+        self._spoilt[id] = Unreadable("execution", id, problem)

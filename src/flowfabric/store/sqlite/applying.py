@@ -1,0 +1,88 @@
+"""Guards and what they guard, inside the writer's transaction: transitions one by one, changesets
+each as a whole. Guards are compared, nothing is decided.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from flowfabric.core.model import Execution, Malformed
+from flowfabric.core.transition import (
+    Applied,
+    Changeset,
+    Rejected,
+    Seen,
+    Transition,
+    guard_holds,
+)
+from flowfabric.store.sqlite import changes as sql
+from flowfabric.store.sqlite import flow_changes
+from flowfabric.store.sqlite.reads import current_rows
+
+
+def apply(
+    connection: sqlite3.Connection,
+    transitions: Sequence[Transition],
+    now_ms: int,
+    store_now_ms: int,
+) -> list[Applied | Rejected]:
+    """All at once; only if some guard did not hold, look which, and write the others."""
+    connection.execute("SAVEPOINT apply")
+    if sql.patch(connection, transitions, store_now_ms) == len(transitions):
+        connection.execute("RELEASE apply")
+        sql.write_beside(connection, transitions, now_ms)
+        return [Applied(transition.id) for transition in transitions]
+    connection.execute("ROLLBACK TO apply")
+    connection.execute("RELEASE apply")
+    current = current_rows(connection, [t.id for t in transitions])
+    good = [t for t in transitions if _holds(t, current.get(t.id), store_now_ms)]
+    sql.patch(connection, good, store_now_ms)
+    sql.write_beside(connection, good, now_ms)
+    written = {t.id for t in good}
+    return [
+        Applied(t.id) if t.id in written else Rejected(t.id, _readable(current.get(t.id)))
+        for t in transitions
+    ]
+
+
+def commit_each(
+    connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
+) -> list[bool]:
+    """Compare all guards, then write the changesets whose guards hold as if they were one."""
+    transitions = [t for changes in batch for t in changes.transitions]
+    current = current_rows(connection, [t.id for t in transitions]) if transitions else {}
+    revs = flow_changes.seen_revs(connection, batch)
+    members = [member for changes in batch for member in changes.members]
+    existing = sql.existing(connection, members) if members else set()
+    answers = [
+        all(_holds(t, current.get(t.id), store_now_ms) for t in changes.transitions)
+        and flow_changes.holds(changes, revs, existing)
+        and sql.change_lanes(connection, changes.lanes)
+        for changes in batch
+    ]
+    good = [changes for changes, is_good in zip(batch, answers, strict=True) if is_good]
+    _write(connection, good, now_ms, store_now_ms)
+    return answers
+
+
+def _write(
+    connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
+) -> None:
+    members = [member for changes in batch for member in changes.members]
+    if members:
+        sql.write_new(connection, members, now_ms)
+    transitions = [t for changes in batch for t in changes.transitions]
+    sql.patch(connection, transitions, store_now_ms)
+    sql.write_beside(connection, transitions, now_ms)
+    flow_changes.write(connection, batch, now_ms)
+
+
+def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:
+    if isinstance(row, Malformed):
+        return isinstance(transition.guard, Seen) and transition.guard.rev == row.rev
+    return row is not None and guard_holds(transition.guard, row, store_now_ms)
+
+
+def _readable(row: Execution | Malformed | None) -> Execution | None:
+    return row if isinstance(row, Execution) else None

@@ -1,0 +1,115 @@
+"""Statements that write flows, run inside the writer's transaction after the guards held."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from flowfabric.core.flow.changes import FlowPatch
+from flowfabric.core.flow.model import Line
+from flowfabric.core.flow.views import Pending, Turn
+from flowfabric.core.model import Execution
+from flowfabric.core.transition import Changeset
+from flowfabric.store.sqlite.flow_rows import (
+    ALL_OF_FLOW,
+    ALL_OF_LINE,
+    EDGE_NAMES,
+    FLOW_NAMES,
+    GROUP_NAMES,
+    LINE_NAMES,
+    MEMBER_NAMES,
+    Reader,
+    cells_of,
+)
+from flowfabric.store.sqlite.rows import Cell, cells, encode, ids_json, insert_cells
+from flowfabric.store.sqlite.statements import one_text, run, run_many
+
+_ids = msgspec.json.Decoder(list[str])
+_revs = msgspec.json.Decoder(dict[str, int])
+
+
+def seen_revs(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> dict[str, int]:
+    """The revisions of every flow that these changesets name and that is there."""
+    ids = [id for changes in batch for id in changes.owners]
+    if not ids:
+        return {}
+    return _revs.decode(one_text(connection, "flow_revs", ids_json(ids)))
+
+
+def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
+    return (
+        all(flow.id not in revs for flow in changes.new_flows)
+        and all(revs.get(flow.id) == flow.rev for flow in changes.flows)
+        and all(member.execution.id not in existing for member in changes.members)
+    )
+
+
+def write(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> None:
+    """Everything of flows in these changesets, but members, which are executions."""
+    flows = [cells_of(flow) for changes in batch for flow in changes.new_flows]
+    run_many(connection, "flow_insert", flows, names=FLOW_NAMES)
+    _patch(connection, [flow for changes in batch for flow in changes.flows])
+    edges = [cells_of(edge) for changes in batch for edge in changes.edges]
+    run_many(connection, "edge_insert", edges, names=EDGE_NAMES)
+    resolved = [cells(resolution) for changes in batch for resolution in changes.resolved]
+    run_many(connection, "edge_resolve", resolved)
+    groups = [cells_of(group) for changes in batch for group in changes.groups]
+    run_many(connection, "group_upsert", groups, names=GROUP_NAMES)
+    add_lines(connection, [line for changes in batch for line in changes.lines])
+    done = [(line.flow, line.at_ms, line.id) for changes in batch for line in changes.done]
+    run_many(connection, "line_delete", done)
+    notes = [
+        (note.execution, note.kind, encode(note.detail).decode())
+        for changes in batch
+        for note in changes.notes
+    ]
+    run_many(connection, "log_append", notes, first=(now_ms,))
+
+
+def _patch(connection: sqlite3.Connection, patches: Iterable[FlowPatch]) -> None:
+    shapes: dict[tuple[str, ...], list[list[Cell]]] = {}
+    for flow in patches:
+        row = cells((flow.id, *flow.patch.values()))
+        shapes.setdefault(tuple(flow.patch), []).append(row)
+    for names, rows in shapes.items():
+        run_many(connection, "flow_patch", rows, names=names)
+
+
+def add_lines(connection: sqlite3.Connection, lines: Sequence[Line]) -> None:
+    run_many(connection, "line_upsert", [cells_of(line) for line in lines], names=LINE_NAMES)
+
+
+def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -> None:
+    rows = [(*insert_cells(head), head.flow, head.deps_open) for head in heads]
+    run_many(connection, "member_insert", rows, names=MEMBER_NAMES)
+
+
+def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending]:
+    """Lease flows that have something to do, and read them with their oldest lines."""
+    ids = _free(connection, turn)[: turn.limit]
+    if not ids:
+        return []
+    wanted = ids_json(ids)
+    run(connection, "flow_take", wanted, turn.until_ms)
+    reader = Reader()
+    flows = reader.flows(one_text(connection, "flow_load", wanted, columns=ALL_OF_FLOW))
+    text = one_text(connection, "line_due", wanted, turn.now_ms, turn.lines, columns=ALL_OF_LINE)
+    by_flow: dict[str, list[Line]] = {id: [] for id in ids}
+    for line in reader.lines(text):
+        by_flow[line.flow].append(line)
+    known = {str(flow.id): flow for flow in flows}
+    return [Pending(known[id], lines) for id, lines in by_flow.items() if id in known]
+
+
+def _free(connection: sqlite3.Connection, turn: Turn) -> list[str]:
+    now_ms, limit = turn.now_ms, turn.limit
+    if turn.only:
+        wanted = ids_json(turn.only)
+        return _ids.decode(one_text(connection, "flow_with_lines_among", wanted, now_ms))
+    found = _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
+    if len(found) < limit and turn.after:
+        found += _ids.decode(one_text(connection, "flow_with_lines", "", now_ms, limit))
+    found += _ids.decode(one_text(connection, "flow_due", now_ms, limit))
+    return list(dict.fromkeys(found))

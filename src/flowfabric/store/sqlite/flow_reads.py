@@ -1,0 +1,148 @@
+"""Statements that read parts of flows: few for any number of sights, all in one look."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
+from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution, Malformed
+from flowfabric.store.sqlite.flow_rows import (
+    ALL_OF_EDGE,
+    ALL_OF_FLOW,
+    ALL_OF_GROUP,
+    ALL_OF_LINE,
+    Reader,
+)
+from flowfabric.store.sqlite.reads import current_rows
+from flowfabric.store.sqlite.rows import encode, ids_json
+from flowfabric.store.sqlite.statements import one_text
+
+_ids = msgspec.json.Decoder(list[ExecutionId])
+_Key = tuple[str, str, str]
+
+
+class _Look:
+    """What was read for several sights at once."""
+
+    def __init__(self, connection: sqlite3.Connection, sights: Sequence[Sight]) -> None:
+        self._connection = connection
+        self.reader = Reader()
+        self.flows: dict[str, Flow] = {
+            flow.id: flow
+            for flow in self.reader.flows(
+                one_text(
+                    connection,
+                    "flow_load",
+                    ids_json(sight.flow for sight in sights),
+                    columns=ALL_OF_FLOW,
+                )
+            )
+        }
+        self.edges: dict[str, dict[_Key, Edge]] = {}
+        self.groups: dict[str, list[Group]] = {}
+        self.lines: dict[str, list[Line]] = {}
+        self.heads: dict[str, Execution | Malformed] = {}
+
+    def text(self, name: str, ids: Iterable[str], columns: str) -> str:
+        return one_text(self._connection, name, ids_json(ids), columns=columns)
+
+    def add_edges(self, text: str) -> None:
+        for edge in self.reader.edges(text):
+            self.edges.setdefault(edge.flow, {})[edge.upstream, edge.downstream, edge.group] = edge
+
+    def edges_of(self, flow: str) -> list[Edge]:
+        found = self.edges.get(flow, {})
+        return [found[key] for key in sorted(found)]
+
+
+def graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View]:
+    connection.execute("BEGIN")
+    try:
+        return _graph(connection, sights)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View]:
+    look = _Look(connection, sights)
+    _read_edges(connection, look, sights)
+    pages = [
+        [] if sight.members is None else _page(connection, sight.flow, sight.members)
+        for sight in sights
+    ]
+    heads = [_heads(look, sight, page) for sight, page in zip(sights, pages, strict=True)]
+    groups = dict.fromkeys(id for sight in sights for id in _grouped(look, sight))
+    if groups:
+        for group in look.reader.groups(look.text("group_load", groups, ALL_OF_GROUP)):
+            look.groups.setdefault(group.flow, []).append(group)
+    wanted = dict.fromkeys(id for ids in heads for id in ids)
+    if wanted:
+        look.heads = current_rows(connection, wanted)
+    lined = [sight.flow for sight in sights if sight.lines]
+    if lined:
+        for line in look.reader.lines(look.text("line_load", lined, ALL_OF_LINE)):
+            look.lines.setdefault(line.flow, []).append(line)
+    return [
+        _view(look, sight, page, ids) for sight, page, ids in zip(sights, pages, heads, strict=True)
+    ]
+
+
+def _grouped(look: _Look, sight: Sight) -> list[ExecutionId]:
+    return [*sight.groups, *sight.entering, *_downstreams(look, sight)]
+
+
+def _downstreams(look: _Look, sight: Sight) -> list[ExecutionId]:
+    leaving = set(sight.leaving)
+    return [edge.downstream for edge in look.edges_of(sight.flow) if edge.upstream in leaving]
+
+
+def _heads(look: _Look, sight: Sight, page: Sequence[ExecutionId]) -> list[ExecutionId]:
+    found = dict.fromkeys((*sight.heads, *_downstreams(look, sight), *page))
+    if sight.ends:
+        entering = set(sight.entering)
+        edges = look.edges_of(sight.flow)
+        found |= dict.fromkeys(e.upstream for e in edges if e.downstream in entering)
+    return list(found)
+
+
+def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
+    for limit in {sight.edges for sight in sights if sight.leaving}:
+        ids = ids_json(id for s in sights if s.edges == limit for id in s.leaving)
+        look.add_edges(one_text(connection, "edge_leaving", ids, limit, columns=ALL_OF_EDGE))
+    entering = [id for sight in sights for id in sight.entering]
+    if entering:
+        look.add_edges(look.text("edge_entering", entering, ALL_OF_EDGE))
+    whole = [sight.flow for sight in sights if sight.whole]
+    if whole:
+        look.add_edges(look.text("edge_whole", whole, ALL_OF_EDGE))
+
+
+def _page(connection: sqlite3.Connection, flow: str, page: Members) -> list[ExecutionId]:
+    states = encode(page.states).decode() if page.states else None
+    return _ids.decode(one_text(connection, "member_page", flow, page.after, states, page.limit))
+
+
+def _view(
+    look: _Look, sight: Sight, members: list[ExecutionId], ids: Sequence[ExecutionId]
+) -> View:
+    if sight.flow not in look.flows:
+        return View(flow=None, unreadable=look.reader.unreadable)
+    rows = [look.heads[id] for id in ids if id in look.heads]
+    lost = [
+        Unreadable("execution", row.id, row.problem) for row in rows if isinstance(row, Malformed)
+    ]
+    return View(
+        flow=look.flows[sight.flow],
+        edges=look.edges_of(sight.flow),
+        groups=look.groups.get(sight.flow, []),
+        heads={row.id: row for row in rows if isinstance(row, Execution)},
+        members=members,
+        lines=look.lines.get(sight.flow, []),
+        unreadable=[*look.reader.unreadable, *lost],
+    )

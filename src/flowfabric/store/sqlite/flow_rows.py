@@ -1,0 +1,97 @@
+"""Records of flows to and from rows: names of columns, cells, and reading what can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from flowfabric.core.flow.model import (
+    EDGE_COLUMNS,
+    FLOW_COLUMNS,
+    GROUP_COLUMNS,
+    LINE_COLUMNS,
+    Edge,
+    Flow,
+    Group,
+    Line,
+    Unreadable,
+)
+from flowfabric.core.model import Value
+from flowfabric.store.sqlite.rows import INSERT_COLUMNS, Cell
+
+T = TypeVar("T")
+
+# Two fields have names that are words of SQL.
+_RENAMED = {"group": "grp", "join": "joins"}
+
+FLOW_NAMES = FLOW_COLUMNS
+LINE_NAMES = LINE_COLUMNS
+EDGE_NAMES = tuple(_RENAMED.get(name, name) for name in EDGE_COLUMNS)
+GROUP_NAMES = tuple(_RENAMED.get(name, name) for name in GROUP_COLUMNS)
+MEMBER_NAMES = (*INSERT_COLUMNS, "flow", "deps_open")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"e.{name}" for name in names)
+
+
+ALL_OF_FLOW = _listed(FLOW_NAMES)
+ALL_OF_LINE = _listed(LINE_NAMES)
+ALL_OF_EDGE = _listed(EDGE_NAMES)
+ALL_OF_GROUP = _listed(GROUP_NAMES)
+
+_raw = msgspec.json.Decoder(list[list[Value]])
+
+
+def cells_of(record: Flow | Edge | Group | Line) -> list[Cell]:
+    """In the order of its fields, which is the order of the names above."""
+    values: tuple[Cell, ...] = msgspec.structs.astuple(record)
+    return [value._value_ if isinstance(value, StrEnum) else value for value in values]
+
+
+class Reader:
+    """Decodes rows of one kind; those that cannot be read are put aside by name."""
+
+    def __init__(self) -> None:
+        self.unreadable: list[Unreadable] = []
+
+    def flows(self, text: str) -> list[Flow]:
+        return self._read(text, _flows, Flow, lambda row: f"flow {row[0]}")
+
+    def lines(self, text: str) -> list[Line]:
+        return self._read(text, _lines, Line, lambda row: f"line {row[2]}")
+
+    def edges(self, text: str) -> list[Edge]:
+        return self._read(text, _edges, Edge, lambda row: f"edge {row[1]} {row[2]} {row[3]}")
+
+    def groups(self, text: str) -> list[Group]:
+        return self._read(text, _groups, Group, lambda row: f"group {row[1]} {row[2]}")
+
+    def _read(
+        self,
+        text: str,
+        decoder: msgspec.json.Decoder[list[T]],
+        kind: type[T],
+        name: Callable[[list[Value]], str],
+    ) -> list[T]:
+        try:
+            return decoder.decode(text)
+        except msgspec.DecodeError:
+            rows = _raw.decode(text)
+        found: list[T] = []
+        for row in rows:
+            try:
+                found.append(msgspec.convert(row, kind, strict=False))
+            except msgspec.ValidationError as error:
+                table, _, rest = name(row).partition(" ")
+                self.unreadable.append(Unreadable(table, rest, str(error)))
+        return found
+
+
+_flows = msgspec.json.Decoder(list[Flow], strict=False)
+_lines = msgspec.json.Decoder(list[Line], strict=False)
+_edges = msgspec.json.Decoder(list[Edge], strict=False)
+_groups = msgspec.json.Decoder(list[Group], strict=False)

@@ -1,0 +1,155 @@
+"""Looking at parts of flows: what is asked for is answered, from one moment, in a known order."""
+
+from __future__ import annotations
+
+from flowfabric.core.flow.changes import FlowPatch, Resolution
+from flowfabric.core.flow.model import EdgeState
+from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.states import Outcome, State
+from flowfabric.core.transition import Changeset
+from flowfabric.store.hints import Hint
+from flowfabric.store.protocol import Store
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.conformance.flow_steps import (
+    add_lines,
+    heads_of,
+    look,
+    put_flow,
+    take_flows,
+)
+from flowfabric.testing.conformance.flows_pending import line
+from flowfabric.testing.conformance.steps import Corrupter, apply, take
+from flowfabric.testing.flows import FLOW, flow_id, member, plan
+
+WEB = "a>c b>c c>d a>d b>e"
+
+
+def pairs(view: View) -> list[tuple[str, str]]:
+    return [(edge.upstream, edge.downstream) for edge in view.edges]
+
+
+def named(*names: str) -> list[tuple[str, str]]:
+    return [(member(name[0]), member(name[1])) for name in names]
+
+
+async def test_an_unknown_flow_is_none_and_keeps_no_other_back(
+    store: Store, clock: VirtualClock
+) -> None:
+    await put_flow(store, clock, plan("a"))
+    nobody, somebody = await store.graph([Sight(flow=flow_id(99)), Sight(flow=FLOW)])
+    assert nobody.flow is None
+    assert somebody.flow is not None
+    assert (somebody.edges, somebody.groups, somebody.heads, somebody.lines) == ([], [], {}, [])
+
+
+async def test_edges_that_leave_come_with_who_waits_for_them(
+    store: Store, clock: VirtualClock
+) -> None:
+    await put_flow(store, clock, plan("abcde", WEB))
+    view = await look(store, Sight(flow=FLOW, leaving=[member("b"), member("a")]))
+    assert pairs(view) == named("ac", "ad", "bc", "be")
+    assert {group.downstream for group in view.groups} == {member(n) for n in "cde"}
+    assert heads_of(view) == {member(n) for n in "cde"}
+    first = await look(store, Sight(flow=FLOW, leaving=[member("b"), member("a")], edges=3))
+    assert pairs(first) == named("ac", "ad", "bc")
+
+
+async def test_resolved_edges_leave_nobody_any_more(store: Store, clock: VirtualClock) -> None:
+    made = await put_flow(store, clock, plan("abcde", WEB))
+    edge = made.edges[0]
+    done = Resolution(*edge.key, EdgeState.IMPOSSIBLE, 0, -1, Outcome.FAILED, 1)
+    changes = Changeset(flows=[FlowPatch(FLOW, made.flow.rev, {})], resolved=[done])
+    assert await store.commit(changes, clock.now_ms())
+    assert pairs(await look(store, Sight(flow=FLOW, leaving=[member("a")]))) == named("ad")
+    entering = await look(store, Sight(flow=FLOW, entering=[member("c")]))
+    assert [(e.upstream, e.state) for e in entering.edges] == [
+        (member("a"), EdgeState.IMPOSSIBLE),
+        (member("b"), EdgeState.PENDING),
+    ]
+
+
+async def test_edges_that_enter_come_with_their_groups_and_on_request_with_their_upstreams(
+    store: Store, clock: VirtualClock
+) -> None:
+    await put_flow(store, clock, plan("abcde", WEB))
+    view = await look(store, Sight(flow=FLOW, entering=[member("c"), member("d")]))
+    assert pairs(view) == named("ac", "ad", "bc", "cd")
+    assert {group.downstream for group in view.groups} == {member("c"), member("d")}
+    assert view.heads == {}
+    ends = await look(store, Sight(flow=FLOW, entering=[member("c")], ends=True))
+    assert heads_of(ends) == {member("a"), member("b")}
+
+
+async def test_the_whole_graph_and_single_heads_and_groups(
+    store: Store, clock: VirtualClock
+) -> None:
+    await put_flow(store, clock, plan("abcde", WEB))
+    view = await look(
+        store, Sight(flow=FLOW, whole=True, heads=[member("a"), member("z")], groups=[member("e")])
+    )
+    assert pairs(view) == named("ac", "ad", "bc", "be", "cd")
+    assert heads_of(view) == {member("a")}
+    assert [group.downstream for group in view.groups] == [member("e")]
+
+
+async def test_members_come_in_pages_by_state(store: Store, clock: VirtualClock) -> None:
+    await put_flow(store, clock, plan("abcde", WEB))
+    await put_flow(store, clock, plan("ab", flow=flow_id(2)))
+    every = (await look(store, Sight(flow=FLOW, members=Members(limit=3)))).members
+    assert every == [member(n) for n in "abc"]
+    rest = await look(store, Sight(flow=FLOW, members=Members(limit=3, after=every[-1])))
+    assert rest.members == [member(n) for n in "de"]
+    assert heads_of(rest) == set(rest.members)
+    waiting = Members(states=(State.WAITING,))
+    assert (await look(store, Sight(flow=FLOW, members=waiting))).members == [
+        member("a"),
+        member("b"),
+    ]
+
+
+async def test_several_flows_in_one_look_keep_apart(store: Store, clock: VirtualClock) -> None:
+    other = flow_id(2)
+    await put_flow(store, clock, plan("ab", "a>b"))
+    await put_flow(store, clock, plan("abc", "a>b a>c", flow=other))
+    await add_lines(store, clock, line(1, other))
+    mine, theirs = await store.graph(
+        [
+            Sight(flow=FLOW, leaving=[member("a")], lines=True),
+            Sight(flow=other, leaving=[member("a", other)], lines=True, edges=1),
+        ]
+    )
+    assert pairs(mine) == named("ab")
+    assert pairs(theirs) == [(member("a", other), member("b", other))]
+    assert heads_of(mine) == {member("b")}
+    assert heads_of(theirs) == {member("b", other)}
+    assert (mine.lines, [each.flow for each in theirs.lines]) == ([], [other])
+
+
+async def test_a_head_that_cannot_be_read_is_named_and_keeps_no_other_back(
+    store: Store, clock: VirtualClock, corrupter: Corrupter
+) -> None:
+    await put_flow(store, clock, plan("abc", "a>b a>c"))
+    await corrupter(member("b"))
+    view = await look(store, Sight(flow=FLOW, leaving=[member("a")]))
+    assert heads_of(view) == {member("c")}
+    assert [(lost.kind, lost.name) for lost in view.unreadable] == [("execution", member("b"))]
+
+
+async def test_hints_name_flows_that_have_something_to_do(
+    store: Store, clock: VirtualClock
+) -> None:
+    heard: list[Hint] = []
+    store.hints.subscribe(heard.append)
+    await put_flow(store, clock, plan("ab", "a>b"))
+    assert (heard[-1].ready, heard[-1].flows) == (True, ())
+    lease = (await take(store, clock))[0]
+    await apply(store, clock, complete(lease, clock.now_ms(), b""))
+    assert [hint.flows for hint in heard if hint.flows] == [(FLOW,)]
+    heard.clear()
+    await add_lines(store, clock, line(7))
+    assert [hint.flows for hint in heard] == [(FLOW,)]
+    heard.clear()
+    await take_flows(store, clock)
+    assert [hint for hint in heard if not hint.foreign] == []
+    store.hints.unsubscribe(heard.append)

@@ -1,0 +1,97 @@
+"""A desk for flows: submits plans, ends members by name, dispatches. No test lives here."""
+
+from __future__ import annotations
+
+from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.model import Edge, Flow, Group, Line
+from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.ids import FlowId
+from flowfabric.core.lifecycle import Failure
+from flowfabric.core.model import Execution, Lease
+from flowfabric.core.states import State
+from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.testing.flows import FLOW, member
+from tests.engine.desk import Desk
+
+BROKEN = Failure("broke", fatal=True)
+
+
+class FlowDesk(Desk):
+    """One engine with its dispatcher; members are called by the letters of their plan."""
+
+    def another(self) -> FlowDesk:
+        desk = FlowDesk(self.store, self.clock)
+        desk._tokens = self._tokens
+        return desk
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.engine.dispatcher
+
+    async def draw(self, plan: Plan) -> Plan:
+        made = await self.engine.flows.submit(plan)
+        assert made.created
+        return plan
+
+    async def start(self, name: str | int, flow: FlowId = FLOW) -> Lease:
+        return await self.take(member(name, flow))
+
+    async def end(self, *names: str | int, outcome: str = "success", flow: FlowId = FLOW) -> None:
+        """Run these members to an end, without dispatching it."""
+        for name in names:
+            id = member(name, flow)
+            match outcome:
+                case "success":
+                    result = f'"{name}"'.encode()
+                    await self.engine.complete(await self.take(id), result)
+                case "failed":
+                    await self.engine.fail(await self.take(id), BROKEN)
+                case "cancelled":
+                    await self.engine.cancel(id, "enough")
+                case _:
+                    raise ValueError(outcome)
+
+    async def dispatch(self) -> None:
+        await self.dispatcher.drain()
+
+    async def ended(self, *names: str | int, outcome: str = "success", flow: FlowId = FLOW) -> None:
+        """Run these members to an end, and dispatch it."""
+        await self.end(*names, outcome=outcome, flow=flow)
+        await self.dispatch()
+
+    async def state(self, name: str | int, flow: FlowId = FLOW) -> State:
+        return (await self.head(member(name, flow))).state
+
+    async def states(self, names: str, flow: FlowId = FLOW) -> dict[str, str]:
+        return {name: str(await self.state(name, flow)) for name in names}
+
+    async def member(self, name: str | int, flow: FlowId = FLOW) -> Execution:
+        return await self.head(member(name, flow))
+
+    async def flow(self, flow: FlowId = FLOW) -> Flow:
+        return await self.engine.flows.flow(flow)
+
+    async def view(self, flow: FlowId = FLOW, **what: object) -> View:
+        sight = Sight(flow=flow, lines=True, whole=True, **what)  # type: ignore[arg-type]
+        return (await self.store.graph([sight]))[0]
+
+    async def lines(self, flow: FlowId = FLOW) -> list[Line]:
+        return (await self.view(flow)).lines
+
+    async def edges(self, flow: FlowId = FLOW) -> dict[tuple[str, str], Edge]:
+        edges = (await self.engine.flows.picture(flow)).edges
+        return {(edge.upstream, edge.downstream): edge for edge in edges}
+
+    async def edge(self, upstream: str, downstream: str, flow: FlowId = FLOW) -> Edge:
+        return (await self.edges(flow))[member(upstream, flow), member(downstream, flow)]
+
+    async def group(self, downstream: str | int, flow: FlowId = FLOW) -> Group:
+        sight = Sight(flow=flow, groups=[member(downstream, flow)])
+        groups = (await self.store.graph([sight]))[0].groups
+        assert len(groups) == 1
+        return groups[0]
+
+    async def counters(self, flow: FlowId = FLOW) -> dict[str, int]:
+        found = await self.flow(flow)
+        named = ("completed", "failed", "cancelled", "expired", "skipped")
+        return {name: getattr(found, name) for name in named if getattr(found, name)}

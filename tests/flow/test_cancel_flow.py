@@ -1,0 +1,116 @@
+"""Cancel of a whole flow: policies, backlog, repeating, deadline."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
+from flowfabric.core.states import State
+from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, LeaseLost, Refused
+from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
+from tests.flow.desk import FlowDesk
+
+
+@pytest.mark.case("CF-001")
+async def test_a_cancel_names_its_members_and_stores_its_reason(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc"))
+    done = await desk.engine.flows.cancel(FLOW, reason="test_cancel")
+    assert done.policy == "cancel_all"
+    assert set(done.members) == {member(name) for name in "abc"}
+    flow = await desk.flow()
+    assert (flow.state, flow.cancel_reason, flow.cancel_policy) == (
+        FlowState.CANCELLED,
+        "test_cancel",
+        "cancel_all",
+    )
+
+
+@pytest.mark.case("CF-002")
+async def test_a_second_cancel_is_refused(desk: FlowDesk) -> None:
+    await desk.draw(plan("a"))
+    await desk.engine.flows.cancel(FLOW)
+    with pytest.raises(FlowAlreadyTerminal) as raised:
+        await desk.engine.flows.cancel(FLOW)
+    assert raised.value.code == "flow_already_terminal"
+
+
+@pytest.mark.case("CF-019")
+async def test_all_members_are_owed_and_then_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", chain("abc")))
+    lease = await desk.start("a")
+    await desk.engine.flows.cancel(FLOW, reason="enough")
+    assert set(await desk.engine.flows.owed(FLOW)) == {member(name) for name in "abc"}
+    assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_FLOW]
+    await desk.dispatch()
+    assert await desk.states("abc") == dict.fromkeys("abc", "cancelled")
+    assert await desk.engine.flows.owed(FLOW) == []
+    assert await desk.lines() == []
+    assert await desk.counters() == {"cancelled": 3}
+    assert (await desk.member("a")).outcome_detail == "enough"
+    with pytest.raises((LeaseLost, Refused)):
+        await desk.engine.complete(lease, b"late")
+    for name in "abc":
+        assert (await desk.history(member(name))).count("cancelled") == 1
+
+
+@pytest.mark.case("CF-007")
+async def test_an_empty_flow_and_the_flow_alone_owe_nothing(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab"))
+    await desk.engine.flows.cancel(FLOW, CancelPolicy.FLOW_ONLY)
+    assert await desk.lines() == []
+    assert await desk.engine.flows.owed(FLOW) == []
+    await desk.dispatch()
+    assert await desk.states("ab") == {"a": "waiting", "b": "waiting"}
+    empty = flow_id(77)
+    await desk.draw(plan("", flow=empty))
+    await desk.engine.flows.cancel(empty)
+    assert await desk.lines(empty) == []
+
+
+async def test_cancel_pending_leaves_what_runs(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", "a>c b>c"))
+    lease = await desk.start("a")
+    await desk.engine.flows.cancel(FLOW, CancelPolicy.CANCEL_PENDING)
+    await desk.dispatch()
+    assert await desk.states("abc") == {"a": "active", "b": "cancelled", "c": "cancelled"}
+    await desk.engine.complete(lease, b"1")
+    await desk.dispatch()
+    assert await desk.counters() == {"completed": 1, "cancelled": 2}
+
+
+@pytest.mark.case("CF-022")
+def test_words_of_the_policies() -> None:
+    assert {str(each) for each in CancelPolicy} == {"flow_only", "cancel_all", "cancel_pending"}
+    assert all(CancelPolicy(str(each)) is each for each in CancelPolicy)
+
+
+@pytest.mark.case("CF-023")
+async def test_an_unknown_flow_cannot_be_cancelled(desk: FlowDesk) -> None:
+    with pytest.raises(FlowNotFound) as raised:
+        await desk.engine.flows.cancel(flow_id(404))
+    assert raised.value.code == "flow_not_found"
+
+
+async def test_a_big_flow_is_cancelled_in_portions(desk: FlowDesk) -> None:
+    names = list(range(1_000, 2_300))
+    await desk.draw(plan(names))
+    await desk.dispatch()
+    await desk.engine.flows.cancel(FLOW)
+    await desk.dispatch()
+    assert await desk.counters() == {"cancelled": 1_300}
+    assert await desk.lines() == []
+
+
+async def test_a_flow_whose_time_is_over_is_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b", deadline_ms=desk.clock.now_ms() + 1_000))
+    await desk.dispatch()
+    assert (await desk.flow()).state is FlowState.OPEN
+    desk.clock.advance(1_000)
+    await desk.dispatch()
+    flow = await desk.flow()
+    assert (flow.state, flow.cancel_reason, flow.due_ms) == (
+        FlowState.CANCELLED,
+        "flow_deadline",
+        None,
+    )
+    assert {await desk.state(name) for name in "ab"} == {State.CANCELLED}

@@ -1,0 +1,195 @@
+"""any_of and quorum: when they fire, who is cancelled, what is counted afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric.core.flow.graph import Link, Plan, Policy
+from flowfabric.core.flow.model import GroupState, Join, LineKind, OnSatisfied
+from flowfabric.core.states import State
+from flowfabric.engine import telemetry
+from flowfabric.engine.dispatcher import LEASE_MS
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.flows import FLOW, chain, flow_id, links, member, plan
+from tests.flow.desk import FlowDesk
+
+CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN
+SATISFIED = "sibling_quorum_satisfied"
+
+
+def fan(names: str, policy: Policy) -> Plan:
+    return plan([*names, "x"], " ".join(f"{n}>x" for n in names), policies={"x": policy})
+
+
+async def dispatch_once(desk: FlowDesk) -> None:
+    """Act on the lines that are there and die, with the flow taken and its next lines open."""
+    for line in await desk.lines():
+        if line.kind is LineKind.ENDED:
+            taken = await desk.dispatcher._take([FLOW])
+            for job in taken:
+                job.lines = [each for each in job.lines if each.id == line.id]
+            assert await desk.dispatcher._commit(taken) == [True]
+
+
+@pytest.mark.case("FL-037", "FL-083")
+async def test_the_first_success_fires_and_flags_and_cancels_nobody_yet(desk: FlowDesk) -> None:
+    await desk.draw(fan("abc", Policy(Join.ANY_OF, 1, CANCEL)))
+    await desk.end("a")
+    await dispatch_once(desk)
+    group = await desk.group("x")
+    assert await desk.state("x") is State.WAITING
+    assert (group.state, group.cancel_owed, group.cancel_reason) == (
+        GroupState.SATISFIED,
+        True,
+        SATISFIED,
+    )
+    assert group.owed.split("\n") == [member("b"), member("c")]
+    assert await desk.states("bc") == {"b": "waiting", "c": "waiting"}
+    assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_SIBLINGS]
+
+
+@pytest.mark.case("FL-052")
+async def test_siblings_are_cancelled_and_the_flag_goes(desk: FlowDesk) -> None:
+    await desk.draw(fan("abc", Policy(Join.ANY_OF, 1, CANCEL)))
+    running = await desk.start("b")
+    await desk.ended("a")
+    assert await desk.states("abcx") == {
+        "a": "completed",
+        "b": "cancelled",
+        "c": "cancelled",
+        "x": "waiting",
+    }
+    heads = [await desk.member(name) for name in "bc"]
+    assert {head.outcome_detail for head in heads} == {SATISFIED}
+    assert heads[0].epoch == running.epoch + 1
+    group = await desk.group("x")
+    assert (group.cancel_owed, group.owed, group.cancel_reason) == (False, "", SATISFIED)
+    assert (group.succeeded, group.failed, group.n) == (1, 2, 3)
+    assert await desk.lines() == []
+
+
+@pytest.mark.case("FL-038", "FL-055")
+@pytest.mark.parametrize("policy", [Policy(Join.ANY_OF, 1, LET_RUN)])
+async def test_let_run_cancels_nobody(desk: FlowDesk, policy: Policy) -> None:
+    await desk.draw(fan("abc", policy))
+    await desk.ended("a")
+    group = await desk.group("x")
+    assert (group.state, group.cancel_owed, group.owed) == (GroupState.SATISFIED, False, "")
+    assert await desk.states("bcx") == {"b": "waiting", "c": "waiting", "x": "waiting"}
+    assert await desk.lines() == []
+    await desk.ended("b")
+    late = await desk.group("x")
+    assert (late.state, late.succeeded, late.decided_ms) == (
+        GroupState.SATISFIED,
+        2,
+        group.decided_ms,
+    )
+
+
+@pytest.mark.case("FL-039", "FL-053")
+async def test_a_quorum_fires_at_its_number_and_cancels_the_rest(desk: FlowDesk) -> None:
+    await desk.draw(fan("abcde", Policy(Join.QUORUM, 3, CANCEL)))
+    await desk.ended("a", "b")
+    assert await desk.state("x") is State.BLOCKED_DEPENDENCIES
+    await desk.end("c")
+    await dispatch_once(desk)
+    assert await desk.state("x") is State.WAITING
+    group = await desk.group("x")
+    assert (group.state, group.cancel_owed) == (GroupState.SATISFIED, True)
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    for name in "de":
+        head = await desk.member(name)
+        assert (head.state, head.outcome_detail) == (State.CANCELLED, SATISFIED)
+
+
+@pytest.mark.case("FL-040")
+async def test_a_quorum_that_lets_run(desk: FlowDesk) -> None:
+    await desk.draw(fan("abcde", Policy(Join.QUORUM, 3, LET_RUN)))
+    await desk.ended("a", "b", "c")
+    assert await desk.state("x") is State.WAITING
+    assert not (await desk.group("x")).cancel_owed
+    assert await desk.states("de") == {"d": "waiting", "e": "waiting"}
+
+
+async def test_a_quorum_that_cannot_be_reached_skips_and_cancels_the_rest(desk: FlowDesk) -> None:
+    await desk.draw(fan("abcde", Policy(Join.QUORUM, 3, CANCEL)))
+    await desk.ended("a", "b", outcome="failed")
+    assert await desk.state("x") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("c", outcome="failed")
+    assert await desk.state("x") is State.SKIPPED
+    group = await desk.group("x")
+    assert (group.state, group.cancel_reason) == (
+        GroupState.IMPOSSIBLE,
+        "sibling_quorum_impossible",
+    )
+    assert await desk.states("de") == {"d": "cancelled", "e": "cancelled"}
+    assert (await desk.history(member("x"))).count("skipped") == 1
+
+
+async def test_a_loser_that_another_group_needs_goes_on(desk: FlowDesk) -> None:
+    edges = links("a>x b>x b>y c>y")
+    await desk.draw(plan("abcxy", edges, policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.ended("a")
+    assert await desk.states("bxy") == {
+        "b": "waiting",
+        "x": "waiting",
+        "y": "blocked_dependencies",
+    }
+    assert not (await desk.group("x")).cancel_owed
+
+
+async def test_a_loser_that_only_decided_groups_need_is_cancelled(desk: FlowDesk) -> None:
+    edges = links("a>x b>x b>y c>y")
+    await desk.draw(plan("abcxy", edges, policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.ended("c", outcome="failed")
+    assert await desk.state("y") is State.SKIPPED
+    await desk.ended("a")
+    assert await desk.state("b") is State.CANCELLED
+
+
+@pytest.mark.case("FL-056")
+async def test_many_groups_at_once_are_drained(desk: FlowDesk) -> None:
+    downs = list(range(2_000, 2_008))
+    ups = {down: [down * 10 + place for place in range(3)] for down in downs}
+    edges = [Link(member(up), member(down)) for down in downs for up in ups[down]]
+    policies = {down: Policy(Join.ANY_OF, 1, CANCEL) for down in downs}
+    names = [*downs, *(up for each in ups.values() for up in each)]
+    await desk.draw(plan(names, edges, policies=policies))
+    await desk.ended(*(each[0] for each in ups.values()))
+    losers = [up for each in ups.values() for up in each[1:]]
+    assert len(losers) == 16
+    assert {await desk.state(name) for name in losers} == {State.CANCELLED}
+    assert {await desk.state(name) for name in downs} == {State.WAITING}
+    assert await desk.lines() == []
+
+
+@pytest.mark.case("FL-057", "FL-059")
+@pytest.mark.parametrize("width", [50, 1_200])
+async def test_no_sibling_is_forgotten_however_many_there_are(desk: FlowDesk, width: int) -> None:
+    ups = list(range(5_000, 5_000 + width))
+    edges = [Link(member(up), member("x")) for up in ups]
+    policy = Policy(Join.QUORUM, 1, CANCEL)
+    await desk.draw(plan([*ups, "x"], edges, policies={"x": policy}))
+    await desk.dispatch()
+    await desk.ended(ups[7])
+    assert await desk.counters() == {"completed": 1, "cancelled": width - 1}
+    assert await desk.state("x") is State.WAITING
+    counts = desk.dispatcher.counts
+    assert counts.labels(telemetry.SIBLINGS_DISPATCHED) == {SATISFIED: width - 1}
+    assert counts.value(telemetry.SIBLINGS_DISPOSITION, "cancelled") == width - 1
+    assert await desk.lines() == []
+
+
+async def test_counters_of_other_flows_are_their_own(desk: FlowDesk, clock: VirtualClock) -> None:
+    flows = [flow_id(number) for number in range(10, 13)]
+    for flow in flows:
+        await desk.draw(plan("abc", chain("abc", flow), flow=flow))
+    await desk.ended("a", flow=flows[0])
+    await desk.ended("a", flow=flows[1], outcome="failed")
+    assert [await desk.counters(flow) for flow in flows] == [
+        {"completed": 1},
+        {"failed": 1, "skipped": 2},
+        {},
+    ]
+    assert clock.now_ms() > 0

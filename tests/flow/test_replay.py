@@ -1,0 +1,128 @@
+"""Members that run again: what is taken back, what stays, what runs with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric.core.flow.graph import Policy
+from flowfabric.core.flow.model import EdgeState, GroupState, Join, OnSatisfied
+from flowfabric.core.states import PublicState, State
+from flowfabric.errors import ExecutionNotTerminal
+from flowfabric.testing.conformance.flow_steps import add_lines
+from flowfabric.testing.flows import member, plan
+from tests.flow.desk import FlowDesk
+
+
+async def test_replay_overtakes_an_undispatched_line(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a", outcome="failed")
+    assert len(await desk.lines()) == 1
+    assert await desk.engine.replay(member("a")) is PublicState.WAITING
+    assert await desk.lines() == []
+    await desk.dispatch()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    assert await desk.counters() == {}
+    await desk.ended("a")
+    assert await desk.state("b") is State.WAITING
+    assert await desk.counters() == {"completed": 1}
+
+
+async def test_a_line_of_another_generation_is_superseded(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a", outcome="failed")
+    (stale,) = await desk.lines()
+    await desk.engine.replay(member("a"))
+    await add_lines(desk.store, desk.clock, stale)
+    await desk.dispatch()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    assert (await desk.lines(), await desk.counters()) == ([], {})
+
+
+async def test_replay_lowers_the_counter_and_leaves_resolved_edges(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a")
+    before = await desk.edge("a", "b")
+    await desk.engine.replay(member("a"))
+    assert await desk.counters() == {}
+    assert await desk.edge("a", "b") == before
+    assert await desk.state("b") is State.WAITING
+    await desk.ended("a", outcome="failed")
+    assert await desk.state("b") is State.WAITING
+    assert await desk.counters() == {"failed": 1}
+    assert (await desk.group("b")).state is GroupState.SATISFIED
+
+
+async def test_downstream_runs_again_with_what_it_depended_on(desk: FlowDesk) -> None:
+    await desk.draw(plan("abcde", "a>b b>c a>d e>d"))
+    await desk.ended("a")
+    await desk.ended("b", "e")
+    await desk.ended("c", "d")
+    assert await desk.counters() == {"completed": 5}
+    await desk.engine.replay(member("a"), downstream=True)
+    assert await desk.counters() == {"completed": 1}
+    assert await desk.states("abcde") == {
+        "a": "waiting",
+        "b": "blocked_dependencies",
+        "c": "blocked_dependencies",
+        "d": "blocked_dependencies",
+        "e": "completed",
+    }
+    group = await desk.group("d")
+    assert (group.state, group.succeeded, group.n) == (GroupState.PENDING, 1, 2)
+    await desk.ended("a")
+    await desk.ended("b", "d")
+    await desk.ended("c")
+    assert await desk.counters() == {"completed": 5}
+    assert {(await desk.member(name)).replay_count for name in "abcd"} == {1}
+    assert (await desk.member("e")).replay_count == 0
+
+
+async def test_who_did_not_depend_on_it_stays(desk: FlowDesk) -> None:
+    first = Policy(Join.ANY_OF, 1, OnSatisfied.LET_RUN)
+    await desk.draw(plan("abx", "a>x b>x", policies={"x": first}))
+    await desk.ended("a")
+    await desk.ended("b", "x")
+    await desk.engine.replay(member("b"), downstream=True)
+    assert await desk.states("abx") == {"a": "completed", "b": "waiting", "x": "completed"}
+
+
+async def test_a_skipped_downstream_comes_back_unless_another_upstream_failed(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abcd", "a>c a>d b>d"))
+    await desk.ended("a", "b", outcome="failed")
+    assert await desk.states("cd") == {"c": "skipped", "d": "skipped"}
+    await desk.engine.replay(member("a"), downstream=True)
+    assert await desk.states("cd") == {"c": "blocked_dependencies", "d": "skipped"}
+    await desk.ended("a")
+    assert await desk.states("cd") == {"c": "waiting", "d": "skipped"}
+    assert await desk.counters() == {"completed": 1, "failed": 1, "skipped": 1}
+
+
+async def test_a_skipped_member_waits_for_its_upstreams_to_be_replayed(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", "a>b b>c"))
+    await desk.ended("a", outcome="failed")
+    assert await desk.states("bc") == {"b": "skipped", "c": "skipped"}
+    assert await desk.engine.replay(member("b")) is PublicState.WAITING_CHILDREN
+    edge = await desk.edge("a", "b")
+    assert (edge.state, edge.resolved_ms) == (EdgeState.PENDING, None)
+    group = await desk.group("b")
+    assert (group.state, group.failed, group.n) == (GroupState.PENDING, 0, 1)
+    await desk.dispatch()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    await desk.engine.replay(member("a"))
+    await desk.ended("a")
+    assert await desk.states("abc") == {"a": "completed", "b": "waiting", "c": "skipped"}
+    await desk.ended("b")
+    assert await desk.counters() == {"completed": 2, "skipped": 1}
+
+
+@pytest.mark.parametrize("downstream", [False, True])
+async def test_replay_of_what_has_not_ended_changes_nothing(
+    desk: FlowDesk, downstream: bool
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    before = await desk.flow()
+    with pytest.raises(ExecutionNotTerminal):
+        await desk.engine.replay(member("a"), downstream=downstream)
+    assert await desk.flow() == before
