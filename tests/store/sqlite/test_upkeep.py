@@ -89,7 +89,7 @@ async def test_a_library_that_cannot_tell_tables_apart_still_knows_the_whole(
     assert sizes[upkeep.REST_NAME] == (tmp_path / "store.db").stat().st_size
 
 
-@pytest.mark.parametrize("look", [SqliteStore.pending, SqliteStore.sizes, SqliteStore.drop])
+@pytest.mark.parametrize("look", [SqliteStore.unmigrated, SqliteStore.sizes, SqliteStore.drop])
 @pytest.mark.parametrize("content", ["table", "text"])
 async def test_a_file_of_somebody_else_is_refused_and_stays(
     tmp_path: Path, look: Callable[[SqliteStore], object], content: str
