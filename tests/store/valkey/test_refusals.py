@@ -112,7 +112,7 @@ async def test_redis_6_is_too_old() -> None:
         error = await refusal(f"redis://127.0.0.1:{port}")
     assert isinstance(error, StoreMismatch)
     assert "redis 6.2.14, which is too old" in str(error)
-    assert "Redis 7.0" in error.hint
+    assert "Redis 7.0" in error.message
 
 
 async def test_what_does_not_speak_the_protocol_is_said() -> None:
