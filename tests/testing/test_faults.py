@@ -55,8 +55,7 @@ class Caller:
                 return await store.apply([complete(self.lease, now_ms, b"")], now_ms, urgent=True)
             case Verb.COMMIT:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
-                lane = LaneChange("new", 0, LaneState.PAUSED)
-                return await store.commit(Changeset([ended], [lane]), now_ms)
+                return await store.commit(Changeset([ended]), now_ms)
             case Verb.COMMIT_EACH:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
                 lane = LaneChange("new", 0, LaneState.PAUSED)

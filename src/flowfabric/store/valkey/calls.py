@@ -58,7 +58,7 @@ class Caller:
         """Replies in the order of the calls; the first that cannot be cured is raised."""
         replies: list[Reply] = [None] * len(calls)
         left = list(range(len(calls)))
-        patience = _Patience(self.network.address.timeout_seconds)
+        patience = Patience(self.network.address.timeout_seconds)
         while left:
             refused = await self._round(calls, left, replies)
             if not refused:
@@ -130,7 +130,7 @@ class Caller:
         self,
         calls: Sequence[Call],
         refused: dict[int, ReplyError | StoreUnavailable],
-        patience: _Patience,
+        patience: Patience,
     ) -> None:
         remedies = {
             position: remedy(error) if isinstance(error, ReplyError) else Remedy.ROUTE
@@ -154,7 +154,7 @@ class Caller:
         self,
         calls: Sequence[Call],
         refused: dict[int, ReplyError | StoreUnavailable],
-        patience: _Patience,
+        patience: Patience,
     ) -> None:
         """Another server may serve the slot by now; of a single server nothing else is known."""
         if self.network.address.is_cluster:
@@ -171,7 +171,7 @@ class Caller:
         raise self._told(calls[position], error)
 
 
-class _Patience:
+class Patience:
     """How long to go on curing, with pauses that double."""
 
     def __init__(self, seconds: float) -> None:

@@ -1,0 +1,116 @@
+"""The library inside the server: loaded, found again when it is gone, and shared by versions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.model import Lease
+from flowfabric.core.states import State
+from flowfabric.errors import StoreMismatch
+from flowfabric.store.valkey import ValkeyStore, claiming, writing
+from flowfabric.store.valkey.calls import function
+from flowfabric.store.valkey.library import library_name, library_source, load_library
+from flowfabric.store.valkey.link import Reply
+from flowfabric.testing import VirtualClock
+from flowfabric.testing.build import OTHER_TOKEN, ask, execution_id, order
+from flowfabric.testing.conformance.steps import apply, contents, head, put, put_and_take, take
+from tests.store.valkey.conftest import Opener
+from tests.store.valkey.raw import ask as command
+from tests.store.valkey.raw import ask_all
+
+
+async def libraries(store: ValkeyStore) -> list[Reply]:
+    return await ask_all(store, "FUNCTION", "LIST", "LIBRARYNAME", library_name(), "WITHCODE")
+
+
+async def test_functions_that_are_gone_are_loaded_again(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    lease = await put_and_take(store, clock, order(0))
+    await ask_all(store, "FUNCTION", "FLUSH")
+    await apply(store, clock, complete(lease, clock.now_ms(), b"done"))
+    await ask_all(store, "FUNCTION", "FLUSH")
+    assert (await head(store, lease.id)).state is State.COMPLETED
+    await ask_all(store, "FUNCTION", "FLUSH")
+    spread = [order(n, id=execution_id(n, partition=n * 20)) for n in range(1, 9)]
+    await put(store, clock, *spread)
+    await ask_all(store, "FUNCTION", "FLUSH")
+    assert len(await store.claim(ask(clock.now_ms(), limit=10, token=OTHER_TOKEN))) == 8
+
+
+async def test_another_text_under_our_name_is_replaced_at_the_start(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    strange = f"#!lua name={library_name()}\nredis.register_function('ff1_load', function() end)"
+    store = opener(url)
+    await store.network.reach()
+    await ask_all(store, "FUNCTION", "LOAD", "REPLACE", strange)
+    await store.migrate()
+    code = library_source().encode()
+    for reply in await libraries(store):
+        assert isinstance(reply, list)
+        assert any(isinstance(entry, list) and code in entry for entry in reply)
+
+
+async def test_two_versions_of_the_library_work_on_one_partition(
+    url: str, opener: Opener, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps the indexes as the other expects them: taken by one, ended by the other."""
+    store = opener(url)
+    await store.migrate()
+    for place in store.network.places():
+        await load_library(await store.network.link(place), place, protocol=2)
+
+    def speak(protocol: int) -> None:
+        for module in (claiming, writing):
+            monkeypatch.setattr(module, "function", partial(function, protocol=protocol))
+
+    leases: list[Lease] = []
+    for number, (inserts, claims) in enumerate([(1, 2), (2, 1), (1, 1), (2, 2)]):
+        speak(inserts)
+        await put(store, clock, order(number))
+        speak(claims)
+        leases += await take(store, clock, token=f"token-{number}")
+    assert await store.claim(ask(clock.now_ms(), token=OTHER_TOKEN)) == []
+    speak(2)
+    await apply(store, clock, *(complete(lease, clock.now_ms(), b"r") for lease in leases[:2]))
+    speak(1)
+    await apply(store, clock, *(complete(lease, clock.now_ms(), b"r") for lease in leases[2:]))
+    found = await contents(store)
+    assert [each.head.state for each in found.loaded if each] == [State.COMPLETED] * 4
+    assert found.timers == []
+    assert [event.kind for event in found.events].count("completed") == 4
+    await ask_all(store, "FUNCTION", "DELETE", library_name(2))
+
+
+async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HSET", meta, "floor", 2)
+    for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
+        with pytest.raises(StoreMismatch, match="protocol 2") as refused:
+            await verb()
+        assert refused.value.hint == "upgrade flowfabric here"
+    await command(store, meta, "HSET", meta, "floor", 1)
+
+
+async def test_keys_of_another_program_are_refused_and_left_alone(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.network.reach()
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HSET", meta, "theirs", "1")
+    for verb in (opener(url).migrate, opener(url).drop, opener(url).sizes):
+        with pytest.raises(StoreMismatch, match="not ours"):
+            await verb()
+    assert await command(store, meta, "HGETALL", meta) == [b"theirs", b"1"]
+    await command(store, meta, "UNLINK", meta)

@@ -1,0 +1,122 @@
+"""What an operator finds with a plain client, and what is left when a store is dropped."""
+
+from __future__ import annotations
+
+import re
+
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.model import Query
+from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.codec import record
+from flowfabric.store.valkey.library import library_name
+from flowfabric.testing import VirtualClock
+from flowfabric.testing.build import execution_id, order
+from flowfabric.testing.conformance.steps import apply, put, put_and_take
+from tests.store.valkey.conftest import Opener
+from tests.store.valkey.raw import ask, ask_all, head_key, keys
+
+
+async def used(store: ValkeyStore, clock: VirtualClock) -> None:
+    """Write a record of every kind, in several partitions."""
+    await store.migrate()
+    for number in range(4):
+        one = order(
+            number,
+            id=execution_id(number, partition=number * 50),
+            key=f"key-{number}",
+            digest="d",
+            tags={"a.b": "c"},
+            payload=b"x" * 100,
+            delay_until_ms=clock.now_ms() + 1_000 if number == 3 else None,
+        )
+        if number < 2:
+            lease = await put_and_take(store, clock, one)
+            await apply(store, clock, complete(lease, clock.now_ms(), b"result"))
+        else:
+            await put(store, clock, one)
+
+
+async def test_a_head_is_a_hash_with_the_names_of_the_columns(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    lease = await put_and_take(store, clock, order(0, lane="mail", payload=b'{"to":"x"}'))
+    key = head_key(store, lease.id)
+    shown = record(await ask(store, key, "HGETALL", key))
+    assert {name: shown[name] for name in ("state", "lane", "worker", "epoch", "payload")} == {
+        "state": "active",
+        "lane": "mail",
+        "worker": "worker-1",
+        "epoch": "1",
+        "payload": '{"to":"x"}',
+    }
+    assert shown["lease_until_ms"] == str(lease.until_ms)
+
+
+async def test_every_key_has_the_prefix_and_the_tag_of_its_scope(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    before = await keys(store)
+    await used(store, clock)
+    mine = await keys(store) - before
+    assert len(mine) > 20
+    tagged = re.compile(rf"{store.address.prefix}:\{{(fp:\d+|[a-z]+|hint:.*)\}}(:.*)?", re.DOTALL)
+    assert [key for key in mine if not tagged.fullmatch(key)] == []
+
+
+async def test_a_drop_leaves_no_key_and_no_function(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    # Stores of other tests would keep the functions.
+    await ask_all(store, "FLUSHALL")
+    await store.close()
+    await used(store, clock)
+    await store.drop()
+    assert await keys(store, f"{store.address.prefix}:*") == set()
+    for reply in await ask_all(store, "FUNCTION", "LIST", "LIBRARYNAME", library_name()):
+        assert reply == []
+    await store.drop()
+
+
+async def test_a_drop_leaves_other_prefixes_and_their_functions_alone(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store, other = opener(url), opener(url, prefix="other")
+    await used(store, clock)
+    await used(other, clock)
+    before = await keys(other, "other:*")
+    await store.drop()
+    assert await keys(other, "other:*") == before
+    for reply in await ask_all(other, "FUNCTION", "LIST", "LIBRARYNAME", library_name()):
+        assert reply != []
+    assert len(await other.find(Query())) == 4
+    await other.drop()
+
+
+async def test_a_drop_that_was_interrupted_can_be_repeated(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    """What says that the store is ours goes last."""
+    store = opener(url)
+    await used(store, clock)
+    meta = store.keys.shared("meta")
+    for key in await keys(store, f"{store.address.prefix}:*"):
+        if key != meta:
+            await ask(store, key, "UNLINK", key)
+    await store.drop()
+    assert await keys(store, f"{store.address.prefix}:*") == set()
+
+
+async def test_what_is_missing_is_named(url: str, opener: Opener, clock: VirtualClock) -> None:
+    store = opener(url)
+    assert await store.unmigrated() == ["functions flowfabric_1", "first start"]
+    await store.migrate()
+    assert await store.unmigrated() == []
+    await ask_all(store, "FUNCTION", "FLUSH")
+    assert await store.unmigrated() == ["functions flowfabric_1"]
+    await store.drop()
