@@ -50,7 +50,25 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "done": DONE,
     "notes": {"execution": "text", "kind": "text", "detail": "text"},
 }
-_GUARDED = ("moves", "new_flows", "flows", "members")
+_REFUSE = {
+    "moves": ("moves_refuse", ("given_id",)),
+    "new_flows": ("new_flows_refuse", ("id",)),
+    "flows": ("flows_refuse", ("id", "rev")),
+    "members": ("members_refuse", ("id",)),
+}
+_WRITE = {
+    "new_flows": "new_flows_write",
+    "flows": "flows_write",
+    "members": "members_write",
+    "edges": "edges_write",
+    "resolved": "resolved_write",
+    "groups": "groups_write",
+    "lines": "lines_write",
+    "done": "done_write",
+}
+_LOG = {"members": "members_log", "moves": "moves_log", "notes": "notes_log"}
+_EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
+_ASKED = {"pages": "graph_pages", "lines": "graph_lines"}
 _COUNTED = {"new_flows": "founded", "members": "created"}
 _IN_ORDER = ("moves", "notes")
 _KEEP = "t.which NOT IN (SELECT which FROM refused)"
@@ -92,8 +110,9 @@ class FlowStatements(Statements):
 
     def _commit(self, parts: frozenset[str]) -> Statement:
         """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
-        told = [part for part in ("members", "moves", "notes") if part in parts]
-        writes = [self._write(part, parts) for part in PARTS if part in parts and part != "notes"]
+        told = [part for part in _LOG if part in parts]
+        writes = [self._move(parts)] if "moves" in parts else []
+        writes += [self._write(part) for part in _WRITE if part in parts]
         if told:
             lines = " UNION ALL ".join(self._told(part, parts) for part in told)
             writes.append(self.fill("commit_log", told=lines))
@@ -101,7 +120,7 @@ class FlowStatements(Statements):
             "flow_commit",
             clock=self.clock(),
             locks=self._lock(parts) if "moves" in parts else "",
-            refusals="\n".join(self._refuse(part) for part in _GUARDED if part in parts),
+            refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
             writes="".join(writes),
             raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
@@ -116,24 +135,25 @@ class FlowStatements(Statements):
         )
 
     def _refuse(self, part: str) -> str:
-        names = {"members": ("id",), "moves": ("given_id",)}.get(part, ("id", "rev"))
-        columns = {name: PARTS[part][name] for name in names}
-        return self.fill(f"{part}_refuse", given=_given(part, columns))
+        name, compared = _REFUSE[part]
+        columns = {column: PARTS[part][column] for column in compared}
+        return self.fill(name, given=_given(part, columns))
 
-    def _write(self, part: str, parts: frozenset[str]) -> str:
-        if part == "moves":
-            kept = "attempts" in parts
-            beside = self.kept_attempts() if kept else ""
-            return self.fill(
-                "moves_write",
-                kept="l.which NOT IN (SELECT which FROM refused)",
-                patch=_MOVED,
-                more_g=f", {listed(KEPT, 'g')}" if kept else "",
-                beside=beside + (self.fill("moves_tags") if "tags" in parts else ""),
-            )
+    def _move(self, parts: frozenset[str]) -> str:
+        kept = "attempts" in parts
+        beside = self.kept_attempts() if kept else ""
+        return self.fill(
+            "moves_write",
+            kept="l.which NOT IN (SELECT which FROM refused)",
+            patch=_MOVED,
+            more_g=f", {listed(KEPT, 'g')}" if kept else "",
+            beside=beside + (self.fill("moves_tags") if "tags" in parts else ""),
+        )
+
+    def _write(self, part: str) -> str:
         columns = PARTS[part]
         return self.fill(
-            f"{part}_write",
+            _WRITE[part],
             given=_given(part, columns),
             columns=", ".join(columns),
             values=listed(columns, "t"),
@@ -142,7 +162,7 @@ class FlowStatements(Statements):
         )
 
     def _told(self, part: str, parts: frozenset[str]) -> str:
-        name = "notes_log_after" if part == "notes" and "own" in parts else f"{part}_log"
+        name = "notes_log_after" if part == "notes" and "own" in parts else _LOG[part]
         return self.fill(name, given=_given(part, PARTS[part]), kept=_KEEP)
 
     def _take(self, *, named: bool) -> Statement:
@@ -158,7 +178,7 @@ class FlowStatements(Statements):
     def _graph(self, parts: frozenset[str]) -> Statement:
         """`leaving`, `entering`, `whole`: which edges. `pages`, `groups`, `heads`, `lines`: what
         else is asked for by name."""
-        edges = [part for part in _EDGES if part in parts]
+        edges = [name for part, name in _EDGES.items() if part in parts]
         kinds = ["graph_edges"] if edges else []
         if "groups" in parts or "leaving" in parts or "entering" in parts:
             kinds.append("graph_groups")
@@ -170,7 +190,7 @@ class FlowStatements(Statements):
             "group_columns": listed(GROUP, "e"),
             "line_columns": listed(LINE, "l"),
         }
-        found = [self.fill(f"edges_{part}", **columns) for part in edges or ["none"]]
+        found = [self.fill(name, **columns) for name in edges or ["edges_none"]]
         text = self.fill(
             "flow_graph",
             edges=" UNION ALL ".join(found),
@@ -179,10 +199,6 @@ class FlowStatements(Statements):
             kinds="\n".join(self.fill(kind, **columns) for kind in kinds),
         )
         return numbered(text)
-
-
-_EDGES: tuple[str, ...] = ("leaving", "entering", "whole")
-_ASKED = {"pages": "graph_pages", "lines": "graph_lines"}
 
 
 def _short(part: str) -> str:
