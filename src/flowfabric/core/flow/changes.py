@@ -17,7 +17,7 @@ from flowfabric.core.states import Outcome
 from flowfabric.errors import IllegalTransition
 
 _FIXED = frozenset({"id", "namespace", "name", "creator", "created_ms", "digest", "rev"})
-_WRITABLE = frozenset(FLOW_COLUMNS) - _FIXED
+WRITABLE = frozenset(FLOW_COLUMNS) - _FIXED
 
 
 class FlowPatch(NamedTuple):
@@ -55,6 +55,6 @@ def require_columns(change: FlowPatch) -> None:
 
 @lru_cache(maxsize=256)
 def _require(columns: tuple[str, ...]) -> None:
-    extra = sorted(set(columns) - _WRITABLE)
+    extra = sorted(set(columns) - WRITABLE)
     if extra:
         raise IllegalTransition(f"nobody may write {', '.join(extra)} of a flow")

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 from flowfabric.errors import ClockSkew
 from flowfabric.store.postgres.driver import Record
-from flowfabric.store.postgres.statements import Arguments, Statements
+from flowfabric.store.postgres.flow_statements import FlowStatements
+from flowfabric.store.postgres.statements import Arguments
 
 
 class Call(NamedTuple):
     """`clock_ms` replaces the server's clock in tests; `notice` is empty if there is nothing to
     tell, or nobody to tell it to."""
 
-    sql: Statements
+    sql: FlowStatements
     now_ms: int
     clock_ms: int | None
     channel: str

@@ -21,6 +21,7 @@ from flowfabric.core.transition import (
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.connections import Undone, transaction
 from flowfabric.store.postgres.driver import Connection
+from flowfabric.store.postgres.flow_rows import LINE, cells_of
 from flowfabric.store.postgres.rows import (
     ATTEMPT_COLUMNS,
     Cell,
@@ -35,7 +36,8 @@ from flowfabric.store.postgres.statements import Argument, Shape
 
 Answers = dict[str, Applied | Rejected]
 
-_NO_ATTEMPT: tuple[Cell, ...] = (None,) * len(ATTEMPT_COLUMNS)
+NO_ATTEMPT: tuple[Cell, ...] = (None,) * len(ATTEMPT_COLUMNS)
+_NO_LINE: tuple[Cell, ...] = (None,) * len(LINE)
 
 
 async def apply(
@@ -48,6 +50,12 @@ async def apply(
         async with transaction(connection, call.reserve):
             answers = await _apply_many(connection, call, transitions, whole=False)
     return [answers[transition.id] for transition in transitions]
+
+
+def is_plain(changes: Changeset) -> bool:
+    """Whether it is about executions or lanes alone, and about some."""
+    kinds = {name for name in Changeset.__struct_fields__ if getattr(changes, name)}
+    return bool(kinds) and kinds <= {"transitions", "lanes"}
 
 
 async def commit(connection: Connection, call: Call, changes: Changeset) -> None:
@@ -136,6 +144,7 @@ def _shape_of(transitions: Sequence[Transition], *, with_lines: bool) -> Shape:
         alike=all(t.patch == first.patch for t in transitions),
         lines=with_lines and any(t.log is not None for t in transitions),
         attempts=any(t.attempt is not None for t in transitions),
+        outbox=any(t.line is not None for t in transitions),
     )
 
 
@@ -152,15 +161,18 @@ def _given(transitions: Sequence[Transition], shape: Shape) -> dict[str, Argumen
             given[f"given_{column}"] = [cell(t.patch[column]) for t in transitions]
     if shape.lines:
         given["line_kind"] = [t.log.kind if t.log else None for t in transitions]
-        given["line_detail"] = [_detail(t.log) if t.log else None for t in transitions]
+        given["line_detail"] = [detail(t.log) if t.log else None for t in transitions]
     if shape.attempts:
-        rows = [attempt_cells(t.attempt) if t.attempt else _NO_ATTEMPT for t in transitions]
+        rows = [attempt_cells(t.attempt) if t.attempt else NO_ATTEMPT for t in transitions]
         names = (f"kept_{column}" for column in ATTEMPT_COLUMNS)
         given.update(zip(names, columns_of(rows, len(ATTEMPT_COLUMNS)), strict=True))
+    if shape.outbox:
+        rows = [cells_of(t.line) if t.line else _NO_LINE for t in transitions]
+        given.update(zip((f"out_{c}" for c in LINE), columns_of(rows, len(LINE)), strict=True))
     return given
 
 
-def _detail(line: LogLine) -> str:
+def detail(line: LogLine) -> str:
     return encode(line.detail).decode() if line.detail else "{}"
 
 
@@ -176,7 +188,7 @@ async def _write_tags(
 async def _write_lines(
     connection: Connection, call: Call, transitions: Sequence[Transition]
 ) -> None:
-    lines = [(t.id, t.log.kind, _detail(t.log)) for t in transitions if t.log is not None]
+    lines = [(t.id, t.log.kind, detail(t.log)) for t in transitions if t.log is not None]
     if lines:
         named = zip(("ids", "kinds", "details"), columns_of(lines, 3), strict=True)
         arguments: dict[str, Argument] = {**dict(named), "now_ms": call.now_ms}

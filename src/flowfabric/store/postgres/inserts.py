@@ -13,6 +13,7 @@ from flowfabric.core.model import Inserted, Submission
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection
+from flowfabric.store.postgres.flow_rows import MEMBER_COLUMNS, member_cells
 from flowfabric.store.postgres.rows import INSERT_COLUMNS, columns_of, encode, insert_cells
 
 
@@ -76,10 +77,12 @@ async def _insert(
 ) -> list[Inserted]:
     keyed = any(submission.key is not None for submission in batch)
     tags = {s.execution.id: s.tags for s in batch if s.tags}
-    cells = columns_of([insert_cells(s.execution) for s in batch], len(INSERT_COLUMNS))
+    members = any(submission.execution.flow for submission in batch)
+    names, row = (MEMBER_COLUMNS, member_cells) if members else (INSERT_COLUMNS, insert_cells)
+    cells = columns_of([row(s.execution) for s in batch], len(names))
     arguments = {
         **call.arguments,
-        **dict(zip(INSERT_COLUMNS, cells, strict=True)),
+        **dict(zip(names, cells, strict=True)),
         "payloads": [s.payload for s in batch],
         "tags": encode(tags).decode(),
         "total": len(batch),
@@ -88,7 +91,7 @@ async def _insert(
         arguments["keys"] = [s.key for s in batch]
         arguments["digests"] = [s.digest for s in batch]
         arguments["untils_ms"] = [s.key_until_ms for s in batch]
-    statement = call.sql.insert(keyed=keyed, tags=bool(tags))
+    statement = call.sql.insert(keyed=keyed, tags=bool(tags), members=members)
     records = answered(await statement.fetch(connection, arguments), call)
     if not keyed:
         return _plain_answers(batch, records[0]["ids"])

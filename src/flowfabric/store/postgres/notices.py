@@ -32,7 +32,7 @@ def channel_of(schema: str) -> str:
 def notice_of(sender: str, hint: Hint) -> str:
     """What others need to know of a hint; empty if it is nothing."""
     told = "r" if hint.ready else ""
-    told += "e" if hint.ended or hint.fenced else ""
+    told += "e" if hint.ended or hint.fenced or hint.flows else ""
     due = "" if hint.due_ms is None else str(hint.due_ms)
     return f"{sender} {told} {due}" if told or due else ""
 
@@ -44,7 +44,7 @@ def hint_of_notice(sender: str, notice: str) -> Hint:
         return Hint()
     told, _, due = rest.partition(" ")
     due_ms = int(due) if due.isdecimal() and due.isascii() else None
-    # Who ended is not said, so whoever waits for an end must look.
+    # Who ended is not said, nor in which flow: whoever waits for that must look.
     return Hint(ready="r" in told, due_ms=due_ms, foreign="e" in told)
 
 

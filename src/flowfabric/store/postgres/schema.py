@@ -22,7 +22,10 @@ from flowfabric.store.postgres.statements import Argument, Statements
 from flowfabric.store.queries import migration_names, migrations
 from flowfabric.store.upkeep import Size
 
-TABLES = ("meta", "execution", "attempt", "tag", "idempotency", "lane", "log", "migration")
+TABLES = (
+    *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log", "migration"),
+    *("flow", "edge", "edge_group", "line"),
+)
 COUNTED_MAX = 1_000_000
 
 
@@ -186,7 +189,7 @@ async def drop(connection: Connection, sql: Statements, address: Address) -> Non
             f"SELECT value = '1' FROM {schema}.meta WHERE name = 'made_schema'",  # noqa: S608
         )
         tables = ", ".join(f"{schema}.{table}" for table in TABLES)
-        await connection.run(f"DROP TABLE {tables}")
+        await connection.run(f"DROP TABLE IF EXISTS {tables}")
         await connection.run(f"DROP FUNCTION {schema}.raced()")
         used = await value(
             connection,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.postgres.address import quoted
 from flowfabric.store.postgres.driver import Connection, Record
+from flowfabric.store.postgres.flow_rows import LINE, MEMBER_COLUMNS
 from flowfabric.store.postgres.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, Cell, sql_type
 from flowfabric.store.queries import statements
 
@@ -49,7 +50,7 @@ def numbered(text: str) -> Statement:
 class Shape(NamedTuple):
     """What the changes of one statement have in common.
 
-    `alike`: every row gets the same values. `lines`, `attempts`: some rows have one.
+    `alike`: every row gets the same values. `lines`, `attempts`, `outbox`: some rows have one.
     """
 
     held: bool
@@ -57,6 +58,7 @@ class Shape(NamedTuple):
     alike: bool
     lines: bool
     attempts: bool
+    outbox: bool = False
 
 
 class Statements:
@@ -69,20 +71,20 @@ class Statements:
         self.claim = lru_cache(maxsize=8)(self._claim)
         self.insert = lru_cache(maxsize=4)(self._insert)
 
-    def _fill(self, name: str, **parts: str) -> str:
+    def fill(self, name: str, **parts: str) -> str:
         return _bare(SQL[name]).format(schema=self.schema, now=NOW, heads=HEADS, **parts)
 
-    def _clock(self) -> str:
-        return self._fill("clock").replace(":skew_ms", str(SKEW_LIMIT_MS))
+    def clock(self) -> str:
+        return self.fill("clock").replace(":skew_ms", str(SKEW_LIMIT_MS))
 
     def _named(self, name: str, way: str = "ASC") -> Statement:
         columns = ", ".join(f"x.{column}" for column in ATTEMPT_COLUMNS)
         nothing = ", ".join(f"NULL::{sql_type(c)} AS {c}" for c in ATTEMPT_COLUMNS)
         return numbered(
-            self._fill(
+            self.fill(
                 name,
-                clock=self._clock(),
-                life=self._fill("log_life"),
+                clock=self.clock(),
+                life=self.fill("log_life"),
                 way=way,
                 attempts=", ".join(f"a.{column}" for column in ATTEMPT_COLUMNS),
                 of_attempt=columns,
@@ -91,16 +93,17 @@ class Statements:
         )
 
     def _notify(self, written: str) -> str:
-        return self._fill("notify", written=written)
+        return self.fill("notify", written=written)
 
-    def _insert(self, *, keyed: bool, tags: bool) -> Statement:
-        beside = self._fill("insert_beside") + (self._fill("insert_tags") if tags else "")
-        text = self._fill(
+    def _insert(self, *, keyed: bool, tags: bool, members: bool) -> Statement:
+        names = MEMBER_COLUMNS if members else INSERT_COLUMNS
+        beside = self.fill("insert_beside") + (self.fill("insert_tags") if tags else "")
+        text = self.fill(
             "execution_insert_keyed" if keyed else "execution_insert",
-            clock=self._clock(),
-            columns=", ".join(INSERT_COLUMNS),
-            given=", ".join(f"t.{column}" for column in INSERT_COLUMNS),
-            arrays=", ".join(f":{column}::{sql_type(column)}[]" for column in INSERT_COLUMNS),
+            clock=self.clock(),
+            columns=", ".join(names),
+            given=", ".join(f"t.{column}" for column in names),
+            arrays=", ".join(f":{column}::{sql_type(column)}[]" for column in names),
             beside=beside,
             notify=self._notify("created"),
         )
@@ -108,14 +111,20 @@ class Statements:
 
     def _claim(self, picked: str, *, start: bool) -> Statement:
         peeked = "peeked_lanes" if picked == "picked_lanes" else "peeked_nothing"
-        text = self._fill(
+        text = self.fill(
             "execution_claim",
-            clock=self._clock(),
-            peeked=self._fill(peeked),
-            picked=self._fill(picked),
-            begun=self._fill("claim_begun" if start else "claim_granted"),
+            clock=self.clock(),
+            peeked=self.fill(peeked),
+            picked=self.fill(picked),
+            begun=self.fill("claim_begun" if start else "claim_granted"),
         )
         return numbered(text)
+
+    def kept_attempts(self) -> str:
+        """The part that keeps the attempts of what was applied."""
+        values = ", ".join(f"kept_{c}" for c in ATTEMPT_COLUMNS)
+        names = ", ".join(ATTEMPT_COLUMNS)
+        return self.fill("apply_attempts", attempt_columns=names, attempt_values=values)
 
     def _shaped(self, shape: Shape) -> Statement:
         guard = _HELD if shape.held else _SEEN
@@ -125,16 +134,19 @@ class Statements:
             beside |= {"line_kind": "text", "line_detail": "text"}
         if shape.attempts:
             beside |= {f"kept_{c}": sql_type(c) for c in ATTEMPT_COLUMNS}
+        if shape.outbox:
+            beside |= {f"out_{name}": kind for name, kind in LINE.items()}
         every = {**guard, **beside}
-        parts = self._fill("apply_lines") if shape.lines else ""
+        parts = self.fill("apply_lines") if shape.lines else ""
         if shape.attempts:
-            kept = ", ".join(f"kept_{c}" for c in ATTEMPT_COLUMNS)
-            names = ", ".join(ATTEMPT_COLUMNS)
-            parts += self._fill("apply_attempts", attempt_columns=names, attempt_values=kept)
+            parts += self.kept_attempts()
+        if shape.outbox:
+            values = ", ".join(f"out_{name}" for name in LINE)
+            parts += self.fill("apply_outbox", line_columns=", ".join(LINE), line_values=values)
         value = ":to_{0}::{1}" if shape.alike else "g.given_{0}"
-        text = self._fill(
+        text = self.fill(
             "execution_apply",
-            clock=self._clock(),
+            clock=self.clock(),
             arrays=", ".join(
                 [":ids::text[]", *(f":{name}::{kind}[]" for name, kind in every.items())]
             ),
@@ -142,7 +154,7 @@ class Statements:
             more_t="".join(f", t.{name}" for name in beside),
             more_l="".join(f", l.{name}" for name in beside),
             more_g="".join(f", g.{name}" for name in beside),
-            guard=self._fill("guard_held" if shape.held else "guard_seen"),
+            guard=self.fill("guard_held" if shape.held else "guard_seen"),
             patch="".join(f"{c} = {value.format(c, sql_type(c))}, " for c in shape.columns),
             beside=parts,
             notify=self._notify("applied"),

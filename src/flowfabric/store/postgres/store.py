@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import TypeVar
 
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -29,19 +30,34 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
-from flowfabric.core.transition import Applied, Changeset, Rejected, Transition, refuse_doubles
+from flowfabric.core.transition import (
+    Applied,
+    Changeset,
+    Rejected,
+    Transition,
+    refuse_doubles,
+    refuse_doubles_in,
+)
 from flowfabric.errors import ClockSkew, StoreUnavailable
 from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.postgres import changes as writing
-from flowfabric.store.postgres import claims, inserts, reads, schema
+from flowfabric.store.postgres import (
+    claims,
+    flow_changes,
+    flow_reads,
+    flow_turns,
+    inserts,
+    reads,
+    schema,
+)
 from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
 from flowfabric.store.postgres.connections import Pool, Undone, Work
+from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
-from flowfabric.store.postgres.statements import Statements
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
@@ -57,7 +73,7 @@ class PostgresStore:
         self.hints = Hints(on_subscribe=self._listen)
         self.trips = Trips()
         self.address = parse_url(url)
-        self.sql = Statements(self.address.schema)
+        self.sql = FlowStatements(self.address.schema)
         self._clock = clock
         self._wanted = counts
         self._sender = secrets.token_hex(6)
@@ -186,19 +202,38 @@ class PostgresStore:
         return answers
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
-        if not changes.transitions and not changes.lanes:
-            await self._refuse_skew(now_ms)
-            return True
-        hint = hint_of(changes.transitions)
-        if changes.lanes:
-            hint = hint._replace(ready=True)
-        call = self._call(now_ms, hint)
+        return (await self.commit_each([changes], now_ms))[0]
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        refuse_doubles_in(batch)
+        is_plain = len(batch) == 1 and writing.is_plain(batch[0])
+        alone = [changes for changes in batch if changes.lanes or is_plain]
+        together = [changes for changes in batch if not (changes.lanes or is_plain)]
+        done = [changes for changes in alone if await self._commit_alone(changes, now_ms)]
+        if together or not alone:
+            call = self._call(now_ms, hint_of_changes(together))
+            answers = await self._write(
+                lambda connection: flow_changes.commit_each(connection, call, together)
+            )
+            done += [changes for changes, good in zip(together, answers, strict=True) if good]
+        self.hints.publish(hint_of_changes(done))
+        written = {id(changes) for changes in done}
+        return [id(changes) in written for changes in batch]
+
+    async def _commit_alone(self, changes: Changeset, now_ms: int) -> bool:
+        call = self._call(now_ms, hint_of_changes([changes]))
         try:
             await self._write(lambda connection: writing.commit(connection, call, changes))
         except Undone:
             return False
-        self.hints.publish(hint)
         return True
+
+    async def pending(self, turn: Turn) -> list[Pending]:
+        call = self._call(turn.now_ms, Hint())
+        return await self._write(lambda connection: flow_turns.pending(connection, call, turn))
+
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        return await self._read(lambda connection: flow_reads.graph(connection, self.sql, sights))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, self.sql, want))

@@ -143,3 +143,369 @@ SELECT json_group_array(id) FROM (
       AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3)))
     ORDER BY id LIMIT ?4
 )
+
+-- name: apply_outbox@postgres
+-- The part of an apply that leaves lines for the dispatcher; one that is there is written anew.
+, outbox AS (
+    INSERT INTO {schema}.line ({line_columns})
+    SELECT {line_values} FROM applied WHERE out_id IS NOT NULL
+    ON CONFLICT (flow, at_ms, id) DO UPDATE SET
+        about = excluded.about, failures = excluded.failures, next_try_ms = excluded.next_try_ms
+)
+
+-- name: flow_commit@postgres
+-- Many changesets, each as a whole or not at all. Flows are locked first, in the order of their
+-- ids, then executions in the order of theirs. Guards are judged by the locked rows; the numbers of
+-- changesets with one that does not hold are refused, and everything is written but for them.
+{clock}, owner AS MATERIALIZED (
+    SELECT f.id, f.rev FROM {schema}.flow AS f
+    WHERE f.id = ANY (:owners::text[]) AND (SELECT fits FROM clock)
+    ORDER BY f.id FOR UPDATE
+){locks}, refused AS MATERIALIZED (
+    SELECT which FROM generate_series(1, :total::bigint) AS which
+    WHERE NOT (SELECT fits FROM clock)
+    {refusals}
+){writes}
+SELECT c.now_ms, c.fits, ARRAY(SELECT DISTINCT which FROM refused) AS refused,
+       CASE WHEN {raced} THEN {schema}.raced() END AS raced,
+       (SELECT pg_notify(:channel::text, :notice::text) WHERE :notice::text <> ''
+        AND (SELECT count(DISTINCT which) FROM refused) < :total::bigint) AS told
+FROM clock AS c
+
+-- name: moves_lock@postgres
+-- The part of a commit that locks executions, after the flows.
+, locked AS MATERIALIZED (
+    SELECT e.id, t.*, coalesce(
+        CASE WHEN t.seen_rev IS NULL THEN {held} ELSE {seen} END, false
+    ) AS holds
+    FROM {given} JOIN {schema}.execution AS e ON e.id = t.given_id
+    WHERE (SELECT count(*) FROM owner) >= 0 AND (SELECT fits FROM clock)
+    ORDER BY e.id FOR UPDATE OF e
+)
+
+-- name: moves_refuse@postgres
+-- Refused: an execution is not as it was seen.
+UNION ALL SELECT t.which FROM {given}
+WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
+
+-- name: moves_write@postgres
+-- The part of a commit that writes named columns of executions. They are picked out first: a row
+-- that changed while it was waited for is joined again, and that must ask nothing else.
+, good_moves AS MATERIALIZED (
+    SELECT l.*, l.patch::jsonb AS given FROM locked AS l WHERE {kept}
+), applied AS (
+    UPDATE {schema}.execution AS e SET {patch}, rev = e.rev + 1
+    FROM good_moves AS g WHERE e.id = g.id
+    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
+              g.line_detail{more_g}
+){beside}
+
+-- name: moves_tags@postgres
+-- The part of a commit that sets tags; other keys stay.
+, tagged AS (
+    INSERT INTO {schema}.tag (n, key, value)
+    SELECT a.n, t.key, t.value FROM applied AS a, jsonb_each_text(a.tags::jsonb) AS t
+    ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
+)
+
+-- name: new_flows_refuse@postgres
+-- Refused: a flow that is to be new is there.
+UNION ALL SELECT t.which FROM {given} WHERE (t.id IN (SELECT id FROM owner)) IS TRUE
+
+-- name: new_flows_write@postgres
+-- The part of a commit that writes new flows.
+, founded AS (
+    INSERT INTO {schema}.flow ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+)
+
+-- name: flows_refuse@postgres
+-- Refused: a flow is not as it was seen, or not there.
+UNION ALL SELECT t.which FROM {given} WHERE (t.id, t.rev) NOT IN (SELECT id, rev FROM owner)
+
+-- name: flows_write@postgres
+-- The part of a commit that writes named columns of flows, and raises their revisions in any case.
+, good_flows AS MATERIALIZED (
+    SELECT t.id, t.patch::jsonb AS given FROM {given} WHERE {kept}
+), raised AS (
+    UPDATE {schema}.flow AS e SET {patch}, rev = e.rev + 1
+    FROM good_flows AS g WHERE e.id = g.id
+)
+
+-- name: members_refuse@postgres
+-- Refused: a member that is to be new is there.
+UNION ALL SELECT t.which FROM {given}
+WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
+
+-- name: members_write@postgres
+-- The part of a commit that writes new members and their lanes and tags.
+, created AS (
+    INSERT INTO {schema}.execution ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
+    ON CONFLICT (id) DO NOTHING
+    RETURNING n, id, lane, state, attempt, epoch
+), laned AS (
+    INSERT INTO {schema}.lane (name) SELECT DISTINCT lane FROM created ORDER BY lane
+    ON CONFLICT (name) DO NOTHING
+), labelled AS (
+    INSERT INTO {schema}.tag (n, key, value)
+    SELECT c.n, t.key, t.value FROM created AS c, jsonb_each_text(:labels::jsonb -> c.id) AS t
+)
+
+-- name: edges_write@postgres
+-- The part of a commit that adds edges.
+, drawn AS (
+    INSERT INTO {schema}.edge ({columns}) SELECT {values} FROM {given} WHERE {kept}
+    ON CONFLICT (downstream, grp, upstream) DO NOTHING
+)
+
+-- name: resolved_write@postgres
+-- The part of a commit that says what became of edges.
+, good_resolved AS MATERIALIZED (
+    SELECT t.* FROM {given} WHERE {kept}
+), resolved AS (
+    UPDATE {schema}.edge AS e SET
+        state = g.state, generation = g.generation, attempt = g.attempt,
+        outcome = g.outcome, resolved_ms = g.resolved_ms
+    FROM good_resolved AS g
+    WHERE e.downstream = g.downstream AND e.grp = g.grp AND e.upstream = g.upstream
+)
+
+-- name: groups_write@postgres
+-- The part of a commit that writes groups, whole: only who holds the flow's revision writes them.
+, grouped AS (
+    INSERT INTO {schema}.edge_group ({columns}) SELECT {values} FROM {given} WHERE {kept}
+    ON CONFLICT (downstream, name) DO UPDATE SET
+        joins = excluded.joins, k = excluded.k, on_satisfied = excluded.on_satisfied,
+        on_impossible = excluded.on_impossible, sealed = excluded.sealed, state = excluded.state,
+        n = excluded.n, succeeded = excluded.succeeded, failed = excluded.failed,
+        skipped = excluded.skipped, decided_ms = excluded.decided_ms,
+        cancel_owed = excluded.cancel_owed, cancel_reason = excluded.cancel_reason,
+        owed = excluded.owed
+)
+
+-- name: lines_write@postgres
+-- The part of a commit that writes lines; one that is there is written anew.
+, lined AS (
+    INSERT INTO {schema}.line ({columns}) SELECT {values} FROM {given} WHERE {kept}
+    ON CONFLICT (flow, at_ms, id) DO UPDATE SET
+        about = excluded.about, failures = excluded.failures, next_try_ms = excluded.next_try_ms
+)
+
+-- name: done_write@postgres
+-- The part of a commit that removes lines.
+, good_done AS MATERIALIZED (
+    SELECT t.* FROM {given} WHERE {kept}
+), removed AS (
+    DELETE FROM {schema}.line AS e USING good_done AS g
+    WHERE e.flow = g.flow AND e.at_ms = g.at_ms AND e.id = g.id
+)
+
+-- name: commit_log@postgres
+-- The part of a commit that appends to the log, in an order that a reader can follow.
+, logged AS (
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, kind, state, attempt, epoch, detail::json
+    FROM ({told}) AS x (stage, position, n, id, kind, state, attempt, epoch, detail)
+    ORDER BY stage, position
+)
+
+-- name: members_log@postgres
+-- What is told of new members.
+SELECT 0, n, n, id, 'submitted', state, attempt, epoch, '{{}}' FROM created
+
+-- name: moves_log@postgres
+-- What is told of executions that were changed.
+SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM applied
+WHERE line_kind IS NOT NULL
+
+-- name: notes_log@postgres
+-- What is told of executions that were not.
+SELECT 2, t.position, e.n, e.id, t.kind, e.state, e.attempt, e.epoch, t.detail
+FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution WHERE {kept}
+
+-- name: notes_log_after@postgres
+-- Differs: some of them were changed, and are told of as they are then.
+SELECT 2, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
+       coalesce(a.attempt, e.attempt), coalesce(a.epoch, e.epoch), t.detail
+FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
+LEFT JOIN applied AS a ON a.id = t.execution WHERE {kept}
+
+-- name: flow_take@postgres
+-- A lease of the dispatcher, not a change of what the flow says. A flow that changed after its
+-- lines were looked at is left for the next turn: lines and revision must be of one moment. Flows
+-- are locked one by one as they are found, and none beyond the limit.
+{clock}, picked AS MATERIALIZED (
+    SELECT f.id, c.turn FROM ({candidates}) AS c CROSS JOIN LATERAL (
+        SELECT f.id FROM {schema}.flow AS f
+        WHERE f.id = c.id AND f.rev = c.rev AND f.busy_until_ms <= :now_ms::bigint
+          AND f.next_try_ms <= :now_ms::bigint AND f.parked = ''
+        FOR UPDATE SKIP LOCKED
+    ) AS f
+    WHERE (SELECT fits FROM clock) LIMIT :limit::bigint
+), taken AS (
+    UPDATE {schema}.flow AS f SET busy_until_ms = :until_ms::bigint
+    FROM picked AS p WHERE f.id = p.id
+    RETURNING p.turn, f.*
+)
+SELECT c.now_ms, c.fits, e.id, json_build_array({flow_columns})::text AS flow, x.lines
+FROM clock AS c LEFT JOIN taken AS e ON true
+LEFT JOIN LATERAL (
+    SELECT json_agg(json_build_array({line_columns}) ORDER BY l.at_ms, l.id)::text AS lines FROM (
+        SELECT * FROM {schema}.line AS l
+        WHERE l.flow = e.id AND l.next_try_ms <= :now_ms::bigint
+        ORDER BY l.at_ms, l.id LIMIT :lines::bigint
+    ) AS l
+) AS x ON true
+ORDER BY e.turn, e.id
+
+-- name: flow_round@postgres
+-- The part of a turn that looks for flows: those whose own timer has passed, then those with a line
+-- whose time has come, in the order of their ids and round to the first. Each step jumps to the next
+-- flow, however many lines the last one has, and no step is taken beyond the limit.
+SELECT 0 AS turn, s.id, s.rev FROM {schema}.flow AS s
+WHERE s.due_ms <= :now_ms::bigint AND s.busy_until_ms <= :now_ms::bigint
+  AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
+UNION ALL
+SELECT o.turn, s.id, s.rev FROM (
+    WITH RECURSIVE owner (id, turn) AS (
+        SELECT :after::text COLLATE "C", 1
+        UNION ALL
+        SELECT coalesce(n.flow, ''), CASE WHEN n.flow IS NULL THEN o.turn + 1 ELSE o.turn END
+        FROM owner AS o LEFT JOIN LATERAL (
+            SELECT l.flow FROM {schema}.line AS l
+            WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
+            ORDER BY l.flow LIMIT 1
+        ) AS n ON true
+        WHERE o.turn <= 2
+    )
+    SELECT id, turn FROM owner OFFSET 1
+) AS o CROSS JOIN LATERAL (
+    SELECT s.id, s.rev FROM {schema}.flow AS s
+    WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
+      AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
+      AND (s.due_ms IS NULL OR s.due_ms > :now_ms::bigint)
+      AND EXISTS (
+          SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
+      )
+    OFFSET 0
+) AS s
+
+-- name: flow_named@postgres
+-- Differs: only these flows.
+SELECT w.turn, s.id, s.rev
+FROM unnest(:only::text[]) WITH ORDINALITY AS w (id, turn) JOIN {schema}.flow AS s ON s.id = w.id
+WHERE s.due_ms <= :now_ms::bigint OR EXISTS (
+    SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
+)
+
+-- name: flow_graph@postgres
+-- Parts of flows, for several sights at once and all of one moment: one row for each sight and kind
+-- of record.
+WITH edges AS MATERIALIZED (
+    {edges}
+), followers AS MATERIALIZED (
+    SELECT DISTINCT e.which, e.downstream AS id FROM edges AS e WHERE (
+        (e.which, e.upstream) IN (
+            SELECT * FROM unnest(:leaving_which::bigint[], :leaving_id::text[])
+        )
+    ) IS TRUE
+), pages AS MATERIALIZED (
+    {pages}
+)
+SELECT 'flow' AS kind, w.which, json_agg(json_build_array({flow_columns}))::text AS found
+FROM unnest(:flows::text[]) WITH ORDINALITY AS w (id, which)
+JOIN {schema}.flow AS e ON e.id = w.id GROUP BY w.which
+{kinds}
+
+-- name: edges_none@postgres
+-- No edges are asked for.
+SELECT NULL::bigint AS which, e.* FROM {schema}.edge AS e WHERE false
+
+-- name: edges_leaving@postgres
+-- Pending edges that leave these executions, so many of each sight.
+SELECT e.which, {edge_columns} FROM (
+    SELECT w.which, w.most, x.*,
+           row_number() OVER (
+               PARTITION BY w.which ORDER BY x.upstream, x.downstream, x.grp
+           ) AS place
+    FROM unnest(:leaving_which::bigint[], :leaving_id::text[], :leaving_most::bigint[])
+        AS w (which, id, most)
+    CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.edge AS e
+        WHERE e.upstream = w.id AND e.state NOT IN ('satisfied', 'impossible')
+        ORDER BY e.upstream, e.downstream, e.grp LIMIT w.most
+    ) AS x
+) AS e WHERE e.place <= e.most
+
+-- name: edges_entering@postgres
+-- Every edge that enters these executions.
+SELECT w.which, {edge_columns}
+FROM unnest(:entering_which::bigint[], :entering_id::text[]) AS w (which, id)
+JOIN {schema}.edge AS e ON e.downstream = w.id
+
+-- name: edges_whole@postgres
+-- Every edge of these flows, by way of their members.
+SELECT w.which, {edge_columns}
+FROM unnest(:whole_which::bigint[], :whole_flow::text[]) AS w (which, flow)
+JOIN {schema}.execution AS x ON x.flow = w.flow AND x.flow <> ''
+JOIN {schema}.edge AS e ON e.downstream = x.id
+
+-- name: pages_none@postgres
+-- No members are asked for.
+SELECT NULL::bigint AS which, NULL::text AS id WHERE false
+
+-- name: pages_found@postgres
+-- Pages of members in these states, in the order of their ids.
+SELECT w.which, x.id
+FROM unnest(
+    :page_which::bigint[], :page_flow::text[], :page_after::text[], :page_states::text[],
+    :page_limit::bigint[]
+) AS w (which, flow, after, states, most)
+CROSS JOIN LATERAL (
+    SELECT x.id FROM {schema}.execution AS x
+    WHERE x.flow = w.flow AND x.flow <> '' AND x.id > w.after
+      AND (w.states = '' OR x.state = ANY (string_to_array(w.states, ' ')))
+    ORDER BY x.flow, x.id LIMIT w.most
+) AS x
+
+-- name: graph_edges@postgres
+-- The edges that were found; one may be there twice.
+UNION ALL
+SELECT 'edge', e.which, json_agg(json_build_array({edge_columns}))::text FROM edges AS e
+GROUP BY e.which
+
+-- name: graph_groups@postgres
+-- The groups of who waits for these edges, and of those asked for.
+UNION ALL
+SELECT 'group', w.which, json_agg(json_build_array({group_columns}))::text FROM (
+    SELECT which, id FROM followers
+    UNION SELECT * FROM unnest(:entering_which::bigint[], :entering_id::text[])
+    UNION SELECT * FROM unnest(:group_which::bigint[], :group_id::text[])
+) AS w (which, id) JOIN {schema}.edge_group AS e ON e.downstream = w.id GROUP BY w.which
+
+-- name: graph_heads@postgres
+-- The heads of these executions, of who waits, of the pages, and of the ends that are asked for.
+UNION ALL
+SELECT 'execution', w.which, json_agg(json_build_array({heads}))::text FROM (
+    SELECT which, id FROM followers
+    UNION SELECT which, id FROM pages
+    UNION SELECT * FROM unnest(:head_which::bigint[], :head_id::text[])
+    UNION SELECT e.which, e.upstream FROM edges AS e WHERE (
+        (e.which, e.downstream) IN (
+            SELECT * FROM unnest(:end_which::bigint[], :end_id::text[])
+        )
+    ) IS TRUE
+) AS w (which, id) JOIN {schema}.execution AS e ON e.id = w.id GROUP BY w.which
+
+-- name: graph_pages@postgres
+-- The members of the pages.
+UNION ALL
+SELECT 'member', p.which, json_agg(p.id ORDER BY p.id)::text FROM pages AS p GROUP BY p.which
+
+-- name: graph_lines@postgres
+-- Every line of these flows.
+UNION ALL
+SELECT 'line', w.which, json_agg(json_build_array({line_columns}) ORDER BY l.at_ms, l.id)::text
+FROM unnest(:lined_which::bigint[], :lined_flow::text[]) AS w (which, flow)
+JOIN {schema}.line AS l ON l.flow = w.flow GROUP BY w.which

@@ -1,0 +1,138 @@
+"""Changesets: all of a call in one statement, each written as a whole or refused by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from flowfabric.core.flow.changes import Resolution
+from flowfabric.core.flow.model import Edge, EdgeKey, Line
+from flowfabric.core.transition import Changeset, Held, Transition
+from flowfabric.store.postgres.calls import Call, answered
+from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
+from flowfabric.store.postgres.driver import Connection
+from flowfabric.store.postgres.flow_rows import cells_of, member_cells
+from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS
+from flowfabric.store.postgres.rows import Row, attempt_cells, cell, columns_of, encode
+from flowfabric.store.postgres.statements import Argument
+
+_LineKey = tuple[str, int, str]
+
+
+async def commit_each(connection: Connection, call: Call, batch: Sequence[Changeset]) -> list[bool]:
+    """Answers in the order given. No changeset is about lanes."""
+    parts, given = _parts(batch)
+    arguments: dict[str, Argument] = {
+        **call.arguments,
+        **given,
+        "owners": [id for changes in batch for id in changes.owners],
+        "total": len(batch),
+    }
+    statement = call.sql.commit(parts)
+    records = answered(await statement.fetch(connection, arguments), call)
+    refused = set(records[0]["refused"])
+    return [which not in refused for which in range(1, len(batch) + 1)]
+
+
+class _Rows:
+    """Rows by part, each with the number of its changeset in front."""
+
+    def __init__(self) -> None:
+        self.by_part: dict[str, list[Row]] = {}
+
+    def add(self, part: str, which: int, rows: Iterable[Row]) -> None:
+        found = [(which, *row) for row in rows]
+        if found:
+            self.by_part.setdefault(part, []).extend(found)
+
+
+def _parts(batch: Sequence[Changeset]) -> tuple[frozenset[str], dict[str, Argument]]:
+    """Which parts the statement needs, and its arguments: one array per column of each."""
+    rows = _Rows()
+    for which, changes in enumerate(batch, 1):
+        _add(rows, which, changes)
+    given: dict[str, Argument] = {}
+    parts = set(rows.by_part)
+    moves = [transition for changes in batch for transition in changes.transitions]
+    if any(move.attempt is not None for move in moves):
+        parts.add("attempts")
+    if any(move.tags for move in moves):
+        parts.add("tags")
+    noted = {note.execution for changes in batch for note in changes.notes}
+    if noted and not noted.isdisjoint(move.id for move in moves):
+        parts.add("own")
+    for part, found in rows.by_part.items():
+        names = ("which", *PARTS[part])
+        if part == "moves":
+            names = ("which", *MOVE, *KEPT)
+        cells = columns_of(found, len(names))
+        given |= {f"{part}_{name}": column for name, column in zip(names, cells, strict=True)}
+    if "members" in parts:
+        members = [member for changes in batch for member in changes.members]
+        labels = {member.execution.id: member.tags for member in members if member.tags}
+        given["labels"] = encode(labels).decode()
+    return frozenset(parts), given
+
+
+def _add(rows: _Rows, which: int, changes: Changeset) -> None:
+    rows.add("moves", which, map(_move, changes.transitions))
+    rows.add("new_flows", which, map(cells_of, changes.new_flows))
+    patches = ((flow.id, flow.rev, encode(flow.patch).decode()) for flow in changes.flows)
+    rows.add("flows", which, patches)
+    members = ((*member_cells(m.execution), m.payload) for m in changes.members)
+    rows.add("members", which, members)
+    edges, resolved = _edges(changes)
+    rows.add("edges", which, map(cells_of, edges))
+    rows.add("resolved", which, (tuple(map(cell, resolution)) for resolution in resolved))
+    groups = {group.key: group for group in changes.groups}
+    rows.add("groups", which, map(cells_of, groups.values()))
+    lines, done = _lines(changes)
+    rows.add("lines", which, map(cells_of, lines))
+    rows.add("done", which, done)
+    notes = ((note.execution, note.kind, encode(note.detail).decode()) for note in changes.notes)
+    rows.add("notes", which, notes)
+
+
+def _move(transition: Transition) -> Row:
+    guard, log, tags = transition.guard, transition.log, transition.tags
+    held: Row = (None, *guard) if isinstance(guard, Held) else (guard.rev, None, None, None)
+    return (
+        transition.id,
+        *held,
+        encode(transition.patch).decode(),
+        encode(tags).decode() if tags else None,
+        log.kind if log else None,
+        detail(log) if log else None,
+        *(attempt_cells(transition.attempt) if transition.attempt else NO_ATTEMPT),
+    )
+
+
+def _edges(changes: Changeset) -> tuple[Iterable[Edge], Iterable[Resolution]]:
+    """New edges, and what became of others: parts of one statement do not see each other."""
+    edges = {edge.key: edge for edge in changes.edges}
+    resolved = {EdgeKey(*resolution[:3]): resolution for resolution in changes.resolved}
+    for key in edges.keys() & resolved.keys():
+        said = resolved.pop(key)
+        edges[key] = msgspec.structs.replace(
+            edges[key],
+            state=said.state,
+            generation=said.generation,
+            attempt=said.attempt,
+            outcome=said.outcome,
+            resolved_ms=said.resolved_ms,
+        )
+    return edges.values(), resolved.values()
+
+
+def _lines(changes: Changeset) -> tuple[Iterable[Line], Iterable[_LineKey]]:
+    """Lines to write and to remove, none of them both: what is written anew stays."""
+    done = dict.fromkeys(map(_key, changes.done))
+    ended = [t.line for t in changes.transitions if t.line is not None]
+    lines = {_key(line): line for line in ended if _key(line) not in done}
+    lines |= {_key(line): line for line in changes.lines}
+    return lines.values(), [key for key in done if key not in lines]
+
+
+def _key(line: Line) -> _LineKey:
+    return (line.flow, line.at_ms, line.id)

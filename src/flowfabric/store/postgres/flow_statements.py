@@ -1,0 +1,209 @@
+"""Statements about flows, made of the parts that one call needs and kept for the next like it.
+
+A commit is one statement however many changesets and kinds of records are in it, and so is a look
+at parts of flows: one trip, and one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from flowfabric.core.flow.changes import WRITABLE as FLOW_WRITABLE
+from flowfabric.core.model import WRITABLE
+from flowfabric.store.postgres.flow_rows import (
+    DONE,
+    EDGE,
+    FLOW,
+    GROUP,
+    LINE,
+    MEMBER,
+    RESOLUTION,
+    listed,
+)
+from flowfabric.store.postgres.rows import ATTEMPT_COLUMNS, COLUMNS, sql_type
+from flowfabric.store.postgres.statements import Statement, Statements, numbered
+
+MOVE = {
+    "given_id": "text",
+    "seen_rev": "bigint",
+    "held_epoch": "bigint",
+    "held_token": "text",
+    "held_started": "boolean",
+    "patch": "text",
+    "tags": "text",
+    "line_kind": "text",
+    "line_detail": "text",
+}
+KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
+
+# What a commit can hold, in the order of its parts; each row says of which changeset it is.
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "moves": MOVE,
+    "new_flows": FLOW,
+    "flows": {"id": "text", "rev": "bigint", "patch": "text"},
+    "members": MEMBER,
+    "edges": EDGE,
+    "resolved": RESOLUTION,
+    "groups": GROUP,
+    "lines": LINE,
+    "done": DONE,
+    "notes": {"execution": "text", "kind": "text", "detail": "text"},
+}
+_REFUSE = {
+    "moves": ("moves_refuse", ("given_id",)),
+    "new_flows": ("new_flows_refuse", ("id",)),
+    "flows": ("flows_refuse", ("id", "rev")),
+    "members": ("members_refuse", ("id",)),
+}
+_WRITE = {
+    "new_flows": "new_flows_write",
+    "flows": "flows_write",
+    "members": "members_write",
+    "edges": "edges_write",
+    "resolved": "resolved_write",
+    "groups": "groups_write",
+    "lines": "lines_write",
+    "done": "done_write",
+}
+_LOG = {"members": "members_log", "moves": "moves_log", "notes": "notes_log"}
+_EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
+_ASKED = {"pages": "graph_pages", "lines": "graph_lines"}
+_COUNTED = {"new_flows": "founded", "members": "created"}
+_IN_ORDER = ("moves", "notes")
+_KEEP = "t.which NOT IN (SELECT which FROM refused)"
+
+_HEAD_COLUMNS = [name for name in COLUMNS if any(name in names for names in WRITABLE.values())]
+_FLOW_COLUMNS = [name for name in FLOW if name in FLOW_WRITABLE]
+
+
+def _patch(names: list[str], kinds: Mapping[str, str]) -> str:
+    """A column that a patch does not name is written as it was."""
+    return ", ".join(
+        f"{name} = CASE WHEN g.given ? '{name}' THEN (g.given ->> '{name}')::{kinds[name]}"
+        f" ELSE e.{name} END"
+        for name in names
+    )
+
+
+_MOVED = _patch(_HEAD_COLUMNS, {name: sql_type(name) for name in _HEAD_COLUMNS})
+_RAISED = _patch(_FLOW_COLUMNS, FLOW)
+
+
+def _given(part: str, columns: Mapping[str, str]) -> str:
+    every = {"which": "bigint", **columns}
+    arrays = ", ".join(f":{part}_{name}::{kind}[]" for name, kind in every.items())
+    names = ", ".join(every)
+    if part in _IN_ORDER:
+        return f"unnest({arrays}) WITH ORDINALITY AS t ({names}, position)"
+    return f"unnest({arrays}) AS t ({names})"
+
+
+class FlowStatements(Statements):
+    """All statements of one schema, also those about flows."""
+
+    def __init__(self, schema: str) -> None:
+        super().__init__(schema)
+        self.commit = lru_cache(maxsize=256)(self._commit)
+        self.take = lru_cache(maxsize=2)(self._take)
+        self.graph = lru_cache(maxsize=256)(self._graph)
+
+    def _commit(self, parts: frozenset[str]) -> Statement:
+        """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
+        told = [part for part in _LOG if part in parts]
+        writes = [self._move(parts)] if "moves" in parts else []
+        writes += [self._write(part) for part in _WRITE if part in parts]
+        if told:
+            lines = " UNION ALL ".join(self._told(part, parts) for part in told)
+            writes.append(self.fill("commit_log", told=lines))
+        text = self.fill(
+            "flow_commit",
+            clock=self.clock(),
+            locks=self._lock(parts) if "moves" in parts else "",
+            refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
+            writes="".join(writes),
+            raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
+        )
+        return numbered(text)
+
+    def _lock(self, parts: frozenset[str]) -> str:
+        return self.fill(
+            "moves_lock",
+            given=_given("moves", MOVE | KEPT if "attempts" in parts else MOVE),
+            held=self.fill("guard_held"),
+            seen=self.fill("guard_seen"),
+        )
+
+    def _refuse(self, part: str) -> str:
+        name, compared = _REFUSE[part]
+        columns = {column: PARTS[part][column] for column in compared}
+        return self.fill(name, given=_given(part, columns))
+
+    def _move(self, parts: frozenset[str]) -> str:
+        kept = "attempts" in parts
+        beside = self.kept_attempts() if kept else ""
+        return self.fill(
+            "moves_write",
+            kept="l.which NOT IN (SELECT which FROM refused)",
+            patch=_MOVED,
+            more_g=f", {listed(KEPT, 'g')}" if kept else "",
+            beside=beside + (self.fill("moves_tags") if "tags" in parts else ""),
+        )
+
+    def _write(self, part: str) -> str:
+        columns = PARTS[part]
+        return self.fill(
+            _WRITE[part],
+            given=_given(part, columns),
+            columns=", ".join(columns),
+            values=listed(columns, "t"),
+            kept=_KEEP,
+            patch=_RAISED,
+        )
+
+    def _told(self, part: str, parts: frozenset[str]) -> str:
+        name = "notes_log_after" if part == "notes" and "own" in parts else _LOG[part]
+        return self.fill(name, given=_given(part, PARTS[part]), kept=_KEEP)
+
+    def _take(self, *, named: bool) -> Statement:
+        text = self.fill(
+            "flow_take",
+            clock=self.clock(),
+            candidates=self.fill("flow_named" if named else "flow_round"),
+            flow_columns=listed(FLOW, "e"),
+            line_columns=listed(LINE, "l"),
+        )
+        return numbered(text)
+
+    def _graph(self, parts: frozenset[str]) -> Statement:
+        """`leaving`, `entering`, `whole`: which edges. `pages`, `groups`, `heads`, `lines`: what
+        else is asked for by name."""
+        edges = [name for part, name in _EDGES.items() if part in parts]
+        kinds = ["graph_edges"] if edges else []
+        if "groups" in parts or "leaving" in parts or "entering" in parts:
+            kinds.append("graph_groups")
+        if parts & {"heads", "pages", "leaving", "entering"}:
+            kinds.append("graph_heads")
+        kinds += [name for part, name in _ASKED.items() if part in parts]
+        columns = {
+            "edge_columns": listed(EDGE, "e"),
+            "group_columns": listed(GROUP, "e"),
+            "line_columns": listed(LINE, "l"),
+        }
+        found = [self.fill(name, **columns) for name in edges or ["edges_none"]]
+        text = self.fill(
+            "flow_graph",
+            edges=" UNION ALL ".join(found),
+            pages=self.fill("pages_found" if "pages" in parts else "pages_none"),
+            flow_columns=listed(FLOW, "e"),
+            kinds="\n".join(self.fill(kind, **columns) for kind in kinds),
+        )
+        return numbered(text)
+
+
+def _short(part: str) -> str:
+    """Whether fewer were written than were to be: somebody else wrote one meanwhile."""
+    return (
+        f"(SELECT count(*) FROM {_COUNTED[part]}) < "  # noqa: S608 - our names
+        f"(SELECT count(*) FROM unnest(:{part}_which::bigint[]) AS t (which) WHERE {_KEEP})"
+    )
