@@ -44,9 +44,9 @@ from flowfabric.store.valkey.calls import Call, Caller, command, function
 from flowfabric.store.valkey.claiming import Claiming
 from flowfabric.store.valkey.codec import inserted_of, record, refused_of, rows_of, time_of
 from flowfabric.store.valkey.feed import Log
-from flowfabric.store.valkey.flow_codec import flags_of
-from flowfabric.store.valkey.flow_reading import FlowReading
-from flowfabric.store.valkey.flow_writing import commit_calls
+from flowfabric.store.valkey.flows.codec import flags_of
+from flowfabric.store.valkey.flows.reading import FlowReading
+from flowfabric.store.valkey.flows.writing import commit_calls
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.network import Network

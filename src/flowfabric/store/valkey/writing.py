@@ -23,7 +23,7 @@ from flowfabric.store.valkey.codec import (
     patch_cells,
     uuid_of,
 )
-from flowfabric.store.valkey.flow_codec import line_cells
+from flowfabric.store.valkey.flows.codec import line_cells
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")

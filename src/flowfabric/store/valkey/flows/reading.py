@@ -12,7 +12,7 @@ from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_parti
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
-from flowfabric.store.valkey.flow_codec import pending_of, view_of, waiting_of
+from flowfabric.store.valkey.flows.codec import pending_of, view_of, waiting_of
 from flowfabric.store.valkey.hinting import FLOWS, Hinting
 from flowfabric.store.valkey.link import Cell
 from flowfabric.store.valkey.writing import Keys, Moment
@@ -37,11 +37,12 @@ class FlowReading:
         return await self._take(chosen, turn, moment, counts)
 
     async def _named(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Pending]:
-        left, taken = list(dict.fromkeys(turn.only)), list[Pending]()
+        left = list(dict.fromkeys(turn.only))
+        taken: list[Pending] = []
         while left and len(taken) < turn.limit:
             count = turn.limit - len(taken)
             some, left = left[:count], left[count:]
-            taken += await self._take(some, turn, moment, counts)
+            taken = [*taken, *await self._take(some, turn, moment, counts)]
         return taken
 
     async def _waiting(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[FlowId]:

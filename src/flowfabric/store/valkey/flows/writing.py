@@ -11,7 +11,7 @@ from flowfabric.core.ids import PartitionCounts, flow_partition, partition_of
 from flowfabric.core.transition import Changeset
 from flowfabric.errors import IllegalTransition
 from flowfabric.store.valkey.calls import Call, function
-from flowfabric.store.valkey.flow_codec import (
+from flowfabric.store.valkey.flows.codec import (
     edge_cells,
     flow_cells,
     group_cells,
