@@ -90,14 +90,15 @@ end
 -- and what became of it.
 local function write_edge(scope, downstream, upstream, group, drawn, is_pending, ended)
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
+  local is_new = false
   if drawn ~= '' then
-    redis.call('HSET', key, 'edge:' .. name, drawn)
+    is_new = redis.call('HSET', key, 'edge:' .. name, drawn) == 1
   elseif redis.call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
   if ended ~= '' then
     redis.call('HSET', key, 'end:' .. name, ended)
-  else
+  elseif not is_new then
     redis.call('HDEL', key, 'end:' .. name)
   end
   local leaving = scope.base .. ':leaving:' .. upstream
