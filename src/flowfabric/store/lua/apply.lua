@@ -1,4 +1,4 @@
--- Guarded patches of executions of one partition: each by itself, or all or none.
+-- Guarded patches of executions of one partition, each by itself.
 --
 -- What many have in common, the guard's kind, the patch, the line, most of the attempt, is sent
 -- once, as a shape.
@@ -46,8 +46,9 @@ local function read_shape(args, position)
     -- Nothing, an attempt, or an attempt with a result.
     attempt = args[position + 5] ~= '' and args[position + 5] or nil,
     has_result = args[position + 6] == '1',
+    has_line = args[position + 7] == '1',
   }
-  shape.patch, position = read_patch(args, position + 7)
+  shape.patch, position = read_patch(args, position + 8)
   if shape.attempt then
     shape.began, position = read_patch(args, position)
     shape.worked, position = read_patch(args, position)
@@ -65,25 +66,43 @@ local function read_shape(args, position)
   return shape, position
 end
 
-local function read_items(args)
-  local shapes, items, position = {}, {}, 7
-  for number = 1, tonumber(args[6]) do
+-- How many there are, and those.
+local function read_shapes(args, position)
+  local shapes, count = {}, tonumber(args[position])
+  position = position + 1
+  for number = 1, count do
     shapes[number], position = read_shape(args, position)
   end
-  while position <= #args do
-    local item = {
-      uuid = args[position], seen = args[position + 1],
-      shape = shapes[tonumber(args[position + 2])],
-      extra = position + 4, extra_count = tonumber(args[position + 3]),
-    }
-    position = item.extra + item.extra_count
-    if item.shape.has_result then
-      item.result = args[item.extra]
-      item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
-    end
-    items[#items + 1] = item
+  return shapes, position
+end
+
+local LINE_CELLS = 4
+
+local function read_line(args, position)
+  return {
+    flow = args[position], name = args[position + 1],
+    next_try_ms = args[position + 2], text = args[position + 3],
+  }
+end
+
+-- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
+-- flow, tags.
+local function read_change(args, position, shapes)
+  local item = {
+    uuid = args[position], seen = args[position + 1],
+    shape = shapes[tonumber(args[position + 2])],
+    extra = position + 4, extra_count = tonumber(args[position + 3]),
+  }
+  position = item.extra + item.extra_count
+  if item.shape.has_result then
+    item.result = args[item.extra]
+    item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
   end
-  return items
+  if item.shape.has_line then
+    item.line = read_line(args, item.extra)
+    item.extra, item.extra_count = item.extra + LINE_CELLS, item.extra_count - LINE_CELLS
+  end
+  return item, position
 end
 
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
@@ -108,6 +127,7 @@ local function changed(scope, item)
   local after = {
     state = values.state or head.state, due_ms = values.due_ms or head.due_ms,
     attempt = values.attempt or head.attempt, epoch = values.epoch or head.epoch,
+    flow = values.flow ~= '' and values.flow or nil,
   }
   if READY[head.state] or READY[after.state] then
     local cells = redis.call('HMGET', scope.base .. ':x:' .. item.uuid,
@@ -135,31 +155,42 @@ local function write(scope, args, item, is_known)
   if item.shape.line ~= '' then
     log(scope, item.uuid, item.shape.line, item.after, item.shape.detail)
   end
+  if item.line then
+    put_line(scope, item.line)
+  end
 end
 
--- Arguments: 5 says all or none, 6 how many shapes follow, then items: id, epoch or revision seen,
--- shape, and how many more cells: the result, tags.
+-- All that has to be known before the first write.
+local function prepare(scope, item, attempts)
+  item.after = changed(scope, item)
+  if item.shape.attempt then
+    item.attempt = scope.base .. ':attempt:' .. item.uuid .. ':' .. item.shape.attempt
+    attempts[#attempts + 1] = item.attempt
+  end
+end
+
+-- Arguments: 5 is how many shapes follow, then changes.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local good, refused, attempts = {}, {}, {}
-  for number, item in ipairs(read_items(args)) do
+  local good, refused, attempts, number = {}, {}, {}, 0
+  local shapes, position = read_shapes(args, 5)
+  while position <= #args do
+    local item
+    item, position = read_change(args, position, shapes)
     item.head = read_head(scope.base, item.uuid)
     if item.head and holds(scope, item, item.head) then
-      item.after = changed(scope, item)
+      prepare(scope, item, attempts)
       good[#good + 1] = item
-      if item.shape.attempt then
-        item.attempt = scope.base .. ':attempt:' .. item.uuid .. ':' .. item.shape.attempt
-        attempts[#attempts + 1] = item.attempt
-      end
     else
       local row = item.head and redis.call('HGETALL', scope.base .. ':x:' .. item.uuid) or {}
-      refused[#refused + 1] = {number - 1, row}
+      refused[#refused + 1] = {number, row}
     end
+    number = number + 1
   end
-  if #good == 0 or (args[5] == '1' and #refused > 0) then
+  if #good == 0 then
     return {'ok', scope.at_ms, refused, {}}
   end
   local is_known = any_exists(attempts)

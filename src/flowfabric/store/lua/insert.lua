@@ -29,11 +29,19 @@ local function read_item(scope, args, position, templates)
   return item, item.extra + item.extra_count
 end
 
-local function read_items(scope, args)
-  local templates, items, position = {}, {}, 6
-  for number = 1, tonumber(args[5]) do
+-- How many there are, and those.
+local function read_templates(args, position)
+  local templates, count = {}, tonumber(args[position])
+  position = position + 1
+  for number = 1, count do
     templates[number], position = read_template(args, position)
   end
+  return templates, position
+end
+
+local function read_items(scope, args)
+  local items = {}
+  local templates, position = read_templates(args, 5)
   while position <= #args do
     items[#items + 1], position = read_item(scope, args, position, templates)
   end

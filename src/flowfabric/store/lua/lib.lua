@@ -66,6 +66,7 @@ local function open(base, args)
     added = {},
     removed = {},
     queues = {},
+    flows = {},
     due = as_score(first_score(base .. ':due')),
   }
 end
@@ -104,6 +105,65 @@ local function gather(sets, key, ...)
   end
 end
 
+-- An open line of a flow: its text by name, its place in the order of time, and when to try it.
+-- Names begin with the time, so that equal times go by what follows.
+local function put_line(scope, line)
+  local base, name = scope.base, line.name
+  redis.call('HSET', base .. ':line:' .. line.flow, name, line.text)
+  gather(scope.added, base .. ':lines:' .. line.flow, string.match(name, '^%d+'), name)
+  if line.next_try_ms == '0' then
+    gather(scope.removed, base .. ':later:' .. line.flow, name)
+  else
+    gather(scope.added, base .. ':later:' .. line.flow, line.next_try_ms, name)
+  end
+  scope.flows[line.flow] = true
+end
+
+local function remove_line(scope, flow, name)
+  redis.call('HDEL', scope.base .. ':line:' .. flow, name)
+  gather(scope.removed, scope.base .. ':lines:' .. flow, name)
+  gather(scope.removed, scope.base .. ':later:' .. flow, name)
+  scope.flows[flow] = true
+end
+
+-- When a flow has something to do that somebody may do: nothing if never.
+local function wake_time(base, flow)
+  local cells = redis.call('HMGET', base .. ':flow:' .. flow,
+    'created_ms', 'parked', 'due_ms', 'busy_until_ms', 'next_try_ms')
+  if not cells[1] or cells[2] then
+    return nil
+  end
+  local later = base .. ':later:' .. flow
+  local at = tonumber(cells[3])
+  if redis.call('ZCARD', base .. ':lines:' .. flow) > redis.call('ZCARD', later) then
+    at = 0
+  else
+    local line = tonumber(first_score(later))
+    at = at and line and math.min(at, line) or at or line
+  end
+  return at and math.max(at, tonumber(cells[4]) or 0, tonumber(cells[5]) or 0)
+end
+
+-- Put the flows that were touched where their time is; answers when the first of all has one, if
+-- that is sooner than it was.
+local function arm_flows(scope)
+  if next(scope.flows) == nil then
+    return ''
+  end
+  local key = scope.base .. ':flows'
+  local before = as_score(first_score(key))
+  for flow in pairs(scope.flows) do
+    local at = wake_time(scope.base, flow)
+    if at then
+      redis.call('ZADD', key, whole(at), flow)
+    else
+      redis.call('ZREM', key, flow)
+    end
+  end
+  local after = as_score(first_score(key))
+  return (before == '' or (after ~= '' and tonumber(after) < tonumber(before))) and after or ''
+end
+
 -- End: write the indexes, the feed and the time, and tell what changed at the head of the queues.
 -- With `hints`, the place of the hint keys when all keys are on one server, it is told here; else
 -- the caller passes it on.
@@ -134,6 +194,10 @@ local function close(scope, hints)
   if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
     changed[#changed + 1] = {'{due}', partition, version, due}
   end
+  local first = arm_flows(scope)
+  if first ~= '' then
+    changed[#changed + 1] = {'{flows}', partition, version, first}
+  end
   if hints == '' then
     return changed
   end
@@ -155,6 +219,9 @@ local function index(scope, uuid, before, after)
     gather(scope.added, queue, place(after.priority, after.created_ms), uuid)
   elseif READY[before.state] then
     gather(scope.removed, base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
+  end
+  if after.flow then
+    gather(scope.added, base .. ':members:' .. after.flow, 0, uuid)
   end
   if before.due_ms ~= after.due_ms then
     if after.due_ms ~= '' then

@@ -78,7 +78,8 @@ register('peek', function(keys, args)
     local key = scope.base .. ':ready:' .. queue_name(args[4], args[position])
     queues[#queues + 1] = redis.call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
   end
-  return {whole(tonumber(scope.version) - 1), scope.due, queues}
+  local flows = as_score(first_score(scope.base .. ':flows'))
+  return {whole(tonumber(scope.version) - 1), scope.due, flows, queues}
 end, READ_ONLY)
 
 -- What a claim with this token (argument 4) holds.
@@ -121,7 +122,11 @@ end
 
 -- Arguments 6 to 8: namespace, lane and kind, each nothing if any will do.
 local function fits(base, uuid, args, states, first_tag)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'namespace', 'lane', 'kind', 'state')
+  local cells = redis.call('HMGET', base .. ':x:' .. uuid,
+    'namespace', 'lane', 'kind', 'state', 'flow')
+  if cells[5] and redis.call('HGET', base .. ':flow:' .. cells[5], 'is_open') == '0' then
+    return false
+  end
   for position = 1, 3 do
     local wanted = args[5 + position]
     if wanted ~= '' and wanted ~= cells[position] then

@@ -162,7 +162,7 @@ class Claiming:
         ends: list[Ready] = []
         gone: list[Change] = []
         for number, reply in zip(hinted, await self._caller.all(calls), strict=True):
-            version, _, queues = peek_of(reply)
+            version, *_, queues = peek_of(reply)
             for lane, heads in zip(ask.lanes, queues, strict=True):
                 rows = [Ready(score, execution_id(number, uuid), number) for uuid, score in heads]
                 ready += rows

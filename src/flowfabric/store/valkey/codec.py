@@ -29,15 +29,15 @@ from flowfabric.core.states import LaneState, State
 from flowfabric.store.cursor import unreadable
 from flowfabric.store.valkey.link import Cell
 
-_Parse = Callable[[bytes], Any]
-_UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
+Parse = Callable[[bytes], Any]
+UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
 
 
 def _flag(cell: bytes) -> bool:
     return {b"0": False, b"1": True}[cell]
 
 
-def _parser(kind: object) -> _Parse:
+def _parser(kind: object) -> Parse:
     """How a column of this type is read."""
     if get_origin(kind) in (Union, UnionType):
         kind = next(each for each in get_args(kind) if each is not NoneType)
@@ -50,21 +50,21 @@ def _parser(kind: object) -> _Parse:
     return bytes.decode
 
 
-def _parsers(record: type[msgspec.Struct]) -> dict[bytes, _Parse]:
+def parsers_of(record: type[msgspec.Struct]) -> dict[bytes, Parse]:
     hints = get_type_hints(record)
     names = [field.name for field in msgspec.structs.fields(record)]
     return {name.encode(): _parser(hints[name]) for name in names}
 
 
-def _usual(record: type[msgspec.Struct]) -> dict[str, object]:
+def usual_of(record: type[msgspec.Struct]) -> dict[str, object]:
     return {field.name: field.default for field in msgspec.structs.fields(record)}
 
 
-_PARSERS = _parsers(Execution)
+_PARSERS = parsers_of(Execution)
 _NAMES = {name: name.decode() for name in _PARSERS}
 # What a submit may leave empty is usual too, though the record asks for it.
 _LEFT_OUT: dict[str, Any] = {"creator": "", "policy": ""}
-_USUAL = _usual(Execution) | _LEFT_OUT
+_USUAL = usual_of(Execution) | _LEFT_OUT
 _COLUMNS = tuple(_USUAL)
 _USUAL_VALUES = tuple(_USUAL.values())
 _STATES = {state.value.encode(): state for state in State}
@@ -75,7 +75,7 @@ def uuid_of(id: ExecutionId) -> str:
     return id[id.index("}") + 2 :]
 
 
-def _cell(value: Any) -> Cell:
+def cell_of(value: Any) -> Cell:
     """A flag is a number; everything else goes as it is."""
     cell: Cell = int(value) if value is True or value is False else value
     return cell
@@ -94,7 +94,7 @@ def head_cells(values: tuple[object, ...]) -> list[Cell]:
     cells: list[Cell] = []
     for name, value, usual in zip(_COLUMNS[1:], values, _USUAL_VALUES[1:], strict=True):
         if value is not None and value != usual:
-            cells += (name, _cell(value))
+            cells += (name, cell_of(value))
     return cells
 
 
@@ -106,11 +106,11 @@ def patch_cells(patch: Mapping[str, Value], usual: Mapping[str, object] = _USUAL
         if value is None or value == usual[name]:
             gone.append(name)
         else:
-            cells += (name, _cell(value))
+            cells += (name, cell_of(value))
     return [len(cells), *cells, len(gone), *gone]
 
 
-_ATTEMPT_USUAL = _usual(Attempt)
+_ATTEMPT_USUAL = usual_of(Attempt)
 
 
 def attempt_cells(attempt: Attempt) -> list[Cell]:
@@ -134,12 +134,12 @@ def head_or_malformed(id: ExecutionId, reply: Any) -> Execution | Malformed | No
     """A head, as much as can be said of one that cannot be read, or None for an absent one."""
     if not reply:
         return None
-    cells = _pairs(reply)
+    cells = pairs_of(reply)
     cells.pop(b"payload", None)
     try:
         fields = {_NAMES[name]: _PARSERS[name](cell) for name, cell in cells.items()}
         return Execution(**(_LEFT_OUT | fields), id=id)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _loosely(id, cells)
 
 
@@ -149,7 +149,7 @@ def _loosely(id: ExecutionId, cells: dict[bytes, bytes]) -> Execution | Malforme
     try:
         fields: dict[str, Any] = {_NAMES[name]: _PARSERS[name](v) for name, v in known.items()}
         return Execution(**(_LEFT_OUT | fields), id=id)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         rev, failures = _number(cells.get(b"rev", b"1")), _number(cells.get(b"failures"))
         return Malformed(id, rev, failures, f"{type(error).__name__}: {error}")
 
@@ -158,7 +158,7 @@ def _number(cell: bytes | None) -> int:
     return int(cell) if cell is not None and cell.isdigit() else 0
 
 
-def _pairs(reply: Any) -> dict[bytes, bytes]:
+def pairs_of(reply: Any) -> dict[bytes, bytes]:
     cells = iter(reply)
     return dict(zip(cells, cells, strict=True))
 
@@ -223,19 +223,19 @@ def loaded_of(id: ExecutionId, reply: Any) -> Loaded | None:
     head = head_of(id, flat)
     if head is None:
         return None
-    texts = sorted((key.decode(), value.decode()) for key, value in _pairs(tags).items())
+    texts = sorted((key.decode(), value.decode()) for key, value in pairs_of(tags).items())
     tried = tuple(_attempt(head.id, number, cells) for number, cells in attempts)
     return Loaded(head, payload, dict(texts), tried)
 
 
 def _attempt(id: ExecutionId, number: int, reply: Any) -> Attempt:
-    cells: dict[str, Any] = {name.decode(): value for name, value in _pairs(reply).items()}
+    cells: dict[str, Any] = {name.decode(): value for name, value in pairs_of(reply).items()}
     result = cells.pop("result", None)
     named = {name: value.decode() for name, value in cells.items()}
     usual = {"execution": id, "attempt": number, "started_ms": None, "worker": ""}
     try:
         attempt = msgspec.convert(usual | named, Attempt, strict=False)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise unreadable(id, f"attempt {number}: {error}") from None
     return msgspec.structs.replace(attempt, result=result)
 
@@ -253,7 +253,7 @@ def ended_of(id: ExecutionId, reply: Any) -> Ended | None:
 def lanes_of(reply: Any) -> list[Lane]:
     """Lanes by name; each is stored as its state and its revision."""
     lanes: list[Lane] = []
-    for name, text in sorted(_pairs(reply).items()):
+    for name, text in sorted(pairs_of(reply).items()):
         state, _, rev = text.decode().partition(" ")
         lanes.append(Lane(name.decode(), LaneState(state), int(rev)))
     return lanes
@@ -275,7 +275,9 @@ def scored(reply: Any) -> list[tuple[str, float]]:
 
 
 def record(reply: Any) -> dict[str, str]:
-    return {name.decode(): value.decode(errors="replace") for name, value in _pairs(reply).items()}
+    return {
+        name.decode(): value.decode(errors="replace") for name, value in pairs_of(reply).items()
+    }
 
 
 def rows_of(reply: Any) -> Sequence[Any]:
@@ -296,10 +298,19 @@ def change_of(reply: Any) -> tuple[str, int, str, str]:
     return name.decode(), int(partition), version.decode(), score.decode()
 
 
-def peek_of(reply: Any) -> tuple[str, str, list[list[tuple[str, float]]]]:
-    """Which version of the partition this is, its first timer, and the heads of its queues."""
-    version, due, queues = reply
-    return version.decode(), due.decode(), [scored(queue) for queue in queues]
+class Peek(NamedTuple):
+    """Which version of a partition this is, its first timer, its first flow with something to do,
+    and the heads of its queues."""
+
+    version: str
+    due: str
+    flows: str
+    queues: list[list[tuple[str, float]]]
+
+
+def peek_of(reply: Any) -> Peek:
+    version, due, flows, queues = reply
+    return Peek(version.decode(), due.decode(), flows.decode(), [scored(queue) for queue in queues])
 
 
 Timer = tuple[int, ExecutionId, Execution | Malformed]

@@ -1,4 +1,4 @@
-"""Hints: which partitions have ready work, and which have a timer soon.
+"""Hints: which partitions have ready work, a timer soon, or flows with something to do.
 
 Writers tell what changed at the head of a queue; claimers and timekeepers look there first. On one
 server the functions tell it themselves. A sweep looks at every partition and tells what it finds:
@@ -19,6 +19,7 @@ from flowfabric.store.valkey.writing import Keys, Moment, hint_name
 
 SWEEP_SECONDS = 15.0
 DUE = "{due}"
+FLOWS = "{flows}"
 
 
 class Hinting:
@@ -66,6 +67,7 @@ class Hinting:
             await self._sweep(namespace, mine, moment)
 
     async def sweep_timers(self, moment: Moment) -> None:
+        """For timers and for flows with something to do: one sweep sees both."""
         is_late = self._is_late(DUE)
         if DUE not in self._seen or (is_late and await self._is_mine(DUE)):
             await self._sweep("", (), moment)
@@ -93,9 +95,12 @@ class Hinting:
         self._seen |= {DUE, *names}
         changes: list[Change] = []
         for number, reply in enumerate(await self._caller.all(calls)):
-            version, due, queues = peek_of(reply)
-            if due:
-                changes.append(Change(DUE, number, version, due))
+            version, due, flows, queues = peek_of(reply)
+            changes += [
+                Change(name, number, version, score)
+                for name, score in ((DUE, due), (FLOWS, flows))
+                if score
+            ]
             for name, heads in zip(names, queues, strict=True):
                 if heads:
                     changes.append(Change(name, number, version, f"{heads[0][1]:.0f}"))

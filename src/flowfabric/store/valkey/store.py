@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -31,10 +32,11 @@ from flowfabric.core.transition import (
     Rejected,
     Transition,
     refuse_doubles,
+    refuse_doubles_in,
 )
 from flowfabric.errors import ClockSkew, StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.upkeep import Size
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
@@ -42,6 +44,9 @@ from flowfabric.store.valkey.calls import Call, Caller, command, function
 from flowfabric.store.valkey.claiming import Claiming
 from flowfabric.store.valkey.codec import inserted_of, record, refused_of, rows_of, time_of
 from flowfabric.store.valkey.feed import Log
+from flowfabric.store.valkey.flows.codec import flags_of
+from flowfabric.store.valkey.flows.reading import FlowReading
+from flowfabric.store.valkey.flows.writing import commit_calls
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.network import Network
@@ -52,9 +57,7 @@ from flowfabric.store.valkey.writing import (
     Keys,
     Moment,
     apply_calls,
-    commit_call,
     insert_calls,
-    lanes_call,
 )
 
 
@@ -78,6 +81,7 @@ class ValkeyStore:
         self._hinting = Hinting(self.caller, self.keys)
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
+        self._flows = FlowReading(self.caller, self.keys, self._hinting)
         self._log = Log(self.caller, self.keys)
         self._waking = Waking(self.network, self.keys.shared("wake"), self.hints)
 
@@ -222,22 +226,36 @@ class ValkeyStore:
         ]
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        return (await self.commit_each([changes], now_ms))[0]
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        refuse_doubles_in(batch)
         moment = self._moment(now_ms)
-        if changes.lanes:
-            call = lanes_call(self.keys, changes, moment)
-            done = (await self._write([call], now_ms))[0].value == 1
-        elif changes.transitions:
-            call = commit_call(self.keys, changes.transitions, moment)
-            done = not rows_of((await self._write([call], now_ms))[0].value)
-        else:
+        calls = list(commit_calls(self.keys, batch, moment, self._known_counts()))
+        if not calls:
             await self._refuse_skew(now_ms)
-            done = True
-        if done:
-            told = hint_of(changes.transitions)
-            self._tell(told._replace(ready=True) if changes.lanes else told)
-        return done
+        answers = [True] * len(batch)
+        replies = await self._write([written.call for written in calls], now_ms)
+        for written, reply in zip(calls, replies, strict=True):
+            for position, flag in zip(written.positions, flags_of(reply.value), strict=True):
+                answers[position] = flag
+        done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
+        members = [member for changes in done for member in changes.members]
+        await self._ensure_lanes({member.execution.lane for member in members}, moment)
+        self._tell(hint_of_changes(done))
+        return answers
+
+    async def pending(self, turn: Turn) -> list[Pending]:
+        counts = self._known_counts()
+        if turn.limit < 1:
+            await self._refuse_skew(turn.now_ms)
+            return []
+        return await self._flows.pending(turn, self._moment(turn.now_ms), counts)
 
     # -- reading ----------------------------------------------------------------------------
+
+    async def graph(self, sights: Sequence[Sight]) -> list[View]:
+        return await self._flows.graph(sights, self._moment(0), self._known_counts())
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._reading.load(want, self._moment(0))

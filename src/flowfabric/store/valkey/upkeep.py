@@ -33,6 +33,15 @@ KINDS = {
     "ids": "ids",
     "ready": "ready",
     "due": "due",
+    "flow": "flow",
+    "members": "member",
+    "edges": "edge",
+    "leaving": "leaving",
+    "groups": "group",
+    "line": "line",
+    "lines": "lines",
+    "later": "later",
+    "flows": "flows",
     "": "partition",
 }
 SHARED = "shared"

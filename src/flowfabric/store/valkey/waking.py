@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.valkey.connecting import connect
@@ -38,6 +38,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     ended: list[str]
     fenced: list[str]
     foreign: bool
+    flows: list[str] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -97,7 +98,7 @@ class Waking:
             flight.add_done_callback(self._said)
 
     def _notice(self, hint: Hint) -> Notice:
-        is_long = len(hint.ended) > IDS_MAX or len(hint.fenced) > IDS_MAX
+        is_long = max(map(len, (hint.ended, hint.fenced, hint.flows))) > IDS_MAX
         return Notice(
             origin=self._origin,
             ready=hint.ready,
@@ -105,6 +106,7 @@ class Waking:
             ended=[] if is_long else list(hint.ended),
             fenced=[] if is_long else list(hint.fenced),
             foreign=is_long,
+            flows=[] if is_long else list(hint.flows),
         )
 
     def _said(self, flight: asyncio.Future[list[Reply]]) -> None:
@@ -184,5 +186,6 @@ class Waking:
                     ended=tuple(map(ExecutionId, notice.ended)),
                     fenced=tuple(map(ExecutionId, notice.fenced)),
                     foreign=notice.foreign,
+                    flows=tuple(map(FlowId, notice.flows)),
                 )
             )

@@ -23,6 +23,7 @@ from flowfabric.store.valkey.codec import (
     patch_cells,
     uuid_of,
 )
+from flowfabric.store.valkey.flows.codec import line_cells
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")
@@ -103,42 +104,50 @@ def insert_calls(
 
 
 def _insert_cells(batch: Sequence[Submission]) -> list[Cell]:
+    templates = Templates()
+    items = [cell for submission in batch for cell in templates.item(submission)]
+    return [*templates.cells, *items]
+
+
+class Templates:
     """Columns that are alike are sent once: most of a batch differs in nothing but its bodies."""
-    templates: list[Cell] = []
-    items: list[Cell] = []
-    last: object = None
-    count = 0
-    for submission in batch:
+
+    def __init__(self) -> None:
+        self._cells: list[Cell] = []
+        self._last: object = None
+        self._count = 0
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [self._count, *self._cells]
+
+    def item(self, submission: Submission) -> list[Cell]:
         values = head_values(submission.execution)
-        if values != last:
-            last = values
+        if values != self._last:
+            self._last = values
             cells = head_cells(values)
-            templates += (len(cells), *cells)
-            count += 1
+            self._cells += (len(cells), *cells)
+            self._count += 1
         extra: list[Cell] = []
         if submission.key is not None or submission.tags:
             extra += (submission.key or "", submission.digest, submission.key_until_ms)
             extra += (text for tag in submission.tags.items() for text in tag)
         uuid = uuid_of(submission.execution.id)
         # What is not to be created is marked by the sign of its template.
-        template = count if submission.create else -count
-        items += (uuid, submission.payload, template, len(extra), *extra)
-    return [count, *templates, *items]
+        template = self._count if submission.create else -self._count
+        return [uuid, submission.payload, template, len(extra), *extra]
 
 
 def apply_calls(
     keys: Keys, transitions: Sequence[Transition], moment: Moment
 ) -> Iterator[tuple[Part, Call]]:
     ids = [transition.id for transition in transitions]
-    for part in parts(ids, [_size(transition) for transition in transitions]):
+    for part in parts(ids, [result_size(transition) for transition in transitions]):
         chosen = [transitions[position] for position in part.positions]
-        yield part, _apply_call(keys, part.partition, chosen, (*moment.cells, keys.hints, 0))
-
-
-def commit_call(keys: Keys, transitions: Sequence[Transition], moment: Moment) -> Call:
-    """All or none: they are of one partition, so one call writes them."""
-    partition = partition_of(transitions[0].id)
-    return _apply_call(keys, partition, transitions, (*moment.cells, keys.hints, 1))
+        shapes = Shapes()
+        items = [cell for transition in chosen for cell in shapes.item(transition)]
+        cells = (*moment.cells, keys.hints, *shapes.cells, *items)
+        yield part, function("apply", keys.partition(part.partition), *cells)
 
 
 def lanes_call(keys: Keys, changes: Changeset, moment: Moment) -> Call:
@@ -146,37 +155,42 @@ def lanes_call(keys: Keys, changes: Changeset, moment: Moment) -> Call:
     return function("lane_change", keys.shared("lanes"), *moment.cells, *cells)
 
 
-def _size(transition: Transition) -> int:
+def result_size(transition: Transition) -> int:
     attempt = transition.attempt
     return len(attempt.result) if attempt is not None and attempt.result is not None else 0
 
 
-def _apply_call(
-    keys: Keys, partition: int, transitions: Sequence[Transition], header: tuple[Cell, ...]
-) -> Call:
+class Shapes:
     """What transitions have in common is sent once: a batch of completions has one shape."""
-    shapes: list[Cell] = []
-    items: list[Cell] = []
-    last: object = None
-    count = 0
-    for transition in transitions:
+
+    def __init__(self) -> None:
+        self._cells: list[Cell] = []
+        self._last: object = None
+        self._count = 0
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [self._count, *self._cells]
+
+    def item(self, transition: Transition) -> list[Cell]:
         shape = _shape(transition)
-        if shape != last:
-            last = shape
-            shapes += _shape_cells(transition)
-            count += 1
+        if shape != self._last:
+            self._last = shape
+            self._cells += _shape_cells(transition)
+            self._count += 1
         extra: list[Cell] = []
         if transition.attempt is not None and transition.attempt.result is not None:
             extra.append(transition.attempt.result)
+        if transition.line is not None:
+            extra += line_cells(transition.line)
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
-        items += (uuid_of(transition.id), transition.guard[0], count, len(extra), *extra)
-    return function("apply", keys.partition(partition), *header, count, *shapes, *items)
+        return [uuid_of(transition.id), transition.guard[0], self._count, len(extra), *extra]
 
 
 def _shape(transition: Transition) -> tuple[object, ...]:
-    """Everything but who it is about, what was seen of it, its result and tags."""
+    """Everything but who it is about, what was seen of it, its result, line and tags."""
     attempt = transition.attempt
     about = attempt and (
         attempt.attempt,
@@ -190,7 +204,8 @@ def _shape(transition: Transition) -> tuple[object, ...]:
         attempt.category,
         attempt.result is None,
     )
-    return (transition.guard[1:], transition.patch, transition.log, about)
+    has_line = transition.line is not None
+    return (transition.guard[1:], transition.patch, transition.log, about, has_line)
 
 
 _SILENT = LogLine("")
@@ -207,6 +222,7 @@ def _shape_cells(transition: Transition) -> list[Cell]:
         _encode(log.detail) if log.detail else "{}",
         "" if attempt is None else attempt.attempt,
         int(attempt is not None and attempt.result is not None),
+        int(transition.line is not None),
         *patch_cells(transition.patch),
         *(() if attempt is None else attempt_cells(attempt)),
     ]

@@ -1,0 +1,197 @@
+-- Changesets of flows and executions of one partition.
+--
+-- A flow is a hash of columns. Edges and groups are kept with who waits for them, as texts that
+-- only readers understand: `edge:<upstream>:<group>` is how an edge was drawn and
+-- `end:<upstream>:<group>` what became of it. Pending edges are also indexed by their upstream.
+-- Flows with something to do are in one sorted set, by the time from which somebody may do it.
+
+-- How many there are, then that many cells each.
+local function read_list(args, position, width)
+  local count = tonumber(args[position])
+  local past = position + 1 + count * width
+  return {first = position + 1, past = past - 1, width = width}, past
+end
+
+local function read_flow(args, position)
+  local flow = {id = args[position], rev = args[position + 1]}
+  if flow.id == '' then
+    return nil, position + 1
+  end
+  flow.patch, position = read_patch(args, position + 2)
+  return flow, position
+end
+
+local function read_changeset(scope, args, position, shapes, templates)
+  local set = {changes = {}, members = {}}
+  local count = tonumber(args[position])
+  position = position + 1
+  for number = 1, count do
+    set.changes[number], position = read_change(args, position, shapes)
+  end
+  count = tonumber(args[position])
+  position = position + 1
+  for number = 1, count do
+    set.members[number], position = read_item(scope, args, position, templates)
+  end
+  set.flow, position = read_flow(args, position)
+  set.edges, position = read_list(args, position, 6)
+  set.groups, position = read_list(args, position, 3)
+  set.done, position = read_list(args, position, 2)
+  set.lines, position = read_list(args, position, LINE_CELLS)
+  set.notes, position = read_list(args, position, 3)
+  return set, position
+end
+
+-- Whether everything is as it was seen; a revision of nothing means that the flow must be new.
+local function flow_holds(base, flow)
+  local cells = redis.call('HMGET', base .. ':flow:' .. flow.id, 'created_ms', 'rev')
+  if flow.rev == '' then
+    return not cells[1]
+  end
+  return cells[1] and (cells[2] or '1') == flow.rev
+end
+
+local function set_holds(scope, set, seen)
+  if set.flow and not flow_holds(scope.base, set.flow) then
+    return false
+  end
+  for _, item in ipairs(set.changes) do
+    item.head = read_head(scope.base, item.uuid)
+    if not (item.head and holds(scope, item, item.head)) then
+      return false
+    end
+  end
+  for _, item in ipairs(set.members) do
+    if seen[item.uuid] then
+      return false
+    end
+  end
+  for _, item in ipairs(set.members) do
+    seen[item.uuid] = true
+  end
+  return true
+end
+
+local function write_flow(scope, args, flow)
+  local key, patch = scope.base .. ':flow:' .. flow.id, flow.patch
+  if flow.rev == '' then
+    redis.call('HSET', key, slice(args, patch.first, patch.count))
+  else
+    redis.call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
+      slice(args, patch.first, patch.count))
+  end
+  if patch.gone_count > 0 then
+    redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
+  end
+  scope.flows[flow.id] = true
+end
+
+-- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
+-- and what became of it.
+local function write_edge(scope, downstream, upstream, group, drawn, is_pending, ended)
+  local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
+  local is_new = false
+  if drawn ~= '' then
+    is_new = redis.call('HSET', key, 'edge:' .. name, drawn) == 1
+  elseif redis.call('HEXISTS', key, 'edge:' .. name) == 0 then
+    return
+  end
+  if ended ~= '' then
+    redis.call('HSET', key, 'end:' .. name, ended)
+  elseif not is_new then
+    redis.call('HDEL', key, 'end:' .. name)
+  end
+  local leaving = scope.base .. ':leaving:' .. upstream
+  if is_pending == '1' then
+    redis.call('ZADD', leaving, 0, downstream .. ':' .. group)
+  else
+    redis.call('ZREM', leaving, downstream .. ':' .. group)
+  end
+end
+
+local function write_note(scope, uuid, kind, detail)
+  local cells = redis.call('HMGET', scope.base .. ':x:' .. uuid, 'state', 'attempt', 'epoch')
+  if cells[1] then
+    local row = {state = cells[1], attempt = cells[2] or nil, epoch = cells[3] or nil}
+    log(scope, uuid, kind, row, detail)
+  end
+end
+
+local function each(args, list, write_one, scope)
+  for position = list.first, list.past, list.width do
+    write_one(scope, slice(args, position, list.width))
+  end
+end
+
+local function write_group(scope, downstream, name, text)
+  redis.call('HSET', scope.base .. ':groups:' .. downstream, name, text)
+end
+
+local function write_set(scope, args, set, is_known)
+  for _, item in ipairs(set.members) do
+    write_new(scope, args, item)
+  end
+  for _, item in ipairs(set.changes) do
+    write(scope, args, item, is_known)
+  end
+  if set.flow then
+    write_flow(scope, args, set.flow)
+  end
+  each(args, set.edges, write_edge, scope)
+  each(args, set.groups, write_group, scope)
+  each(args, set.done, remove_line, scope)
+  for position = set.lines.first, set.lines.past, LINE_CELLS do
+    put_line(scope, read_line(args, position))
+  end
+  each(args, set.notes, write_note, scope)
+end
+
+-- What has to be known of a changeset that will be written.
+local function prepare_set(scope, set, attempts)
+  for _, item in ipairs(set.changes) do
+    prepare(scope, item, attempts)
+  end
+  for _, item in ipairs(set.members) do
+    if READY[item.head.state] then
+      watch(scope, item.head.namespace, item.head.lane)
+    end
+  end
+end
+
+-- Arguments from 5 on: shapes of changes, templates of members, each after how many there are, then
+-- changesets. Each is written whole or not at all; answers 1 or 0 for each.
+register('commit', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local shapes, templates, position
+  shapes, position = read_shapes(args, 5)
+  templates, position = read_templates(args, position)
+  local sets, members = {}, {}
+  while position <= #args do
+    local set
+    set, position = read_changeset(scope, args, position, shapes, templates)
+    sets[#sets + 1] = set
+    for _, item in ipairs(set.members) do
+      members[#members + 1] = item
+    end
+  end
+  local seen, attempts, answers, good = look_for_ids(scope, members), {}, {}, {}
+  for number, set in ipairs(sets) do
+    local is_good = set_holds(scope, set, seen)
+    answers[number] = is_good and 1 or 0
+    if is_good then
+      prepare_set(scope, set, attempts)
+      good[#good + 1] = set
+    end
+  end
+  if #good == 0 then
+    return {'ok', scope.at_ms, answers, {}}
+  end
+  local is_known = any_exists(attempts)
+  for _, set in ipairs(good) do
+    write_set(scope, args, set, is_known)
+  end
+  return {'ok', scope.at_ms, answers, close(scope, args[4])}
+end)

@@ -1,0 +1,230 @@
+"""Records of flows to and from what the server keeps.
+
+A flow is a hash of its columns. Edges, groups and lines are small texts in hashes: JSON of the
+columns that are not as usual and that their names do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgspec
+
+from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
+from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unreadable
+from flowfabric.core.flow.views import Pending, Sight, View
+from flowfabric.core.ids import ExecutionId, FlowId, execution_id
+from flowfabric.core.model import Execution, Malformed
+from flowfabric.store.valkey.codec import (
+    UNREADABLE,
+    head_or_malformed,
+    pairs_of,
+    parsers_of,
+    patch_cells,
+    usual_of,
+    uuid_of,
+)
+from flowfabric.store.valkey.link import Cell
+
+T = TypeVar("T", Edge, Group, Line)
+Name = Mapping[str, str | int]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_in_order = attrgetter("upstream", "downstream", "group")
+
+_FLOW_USUAL = usual_of(Flow)
+_FLOW_PARSERS = parsers_of(Flow)
+_USUAL: dict[type[msgspec.Struct], dict[str, object]] = {
+    kind: usual_of(kind) for kind in (Edge, Group, Line)
+}
+_DRAWN = ("kind", "position", "argument", "created_ms", "creator")
+_ENDED = ("state", "generation", "attempt", "outcome", "resolved_ms")
+_GROUP = tuple(name for name in _USUAL[Group] if name not in ("flow", "downstream", "name"))
+_LINE = tuple(name for name in _USUAL[Line] if name not in ("flow", "at_ms", "id"))
+_UUID_LENGTH = 36
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def _text(kind: type[msgspec.Struct], record: object, names: Sequence[str]) -> bytes:
+    """The columns that are not as usual; nothing if all of them are."""
+    usual = _USUAL[kind]
+    values = {name: getattr(record, name) for name in names}
+    told = {name: value for name, value in values.items() if value != usual[name]}
+    return _encode(told) if told else b""
+
+
+def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
+    """Its id, the revision it was seen with (nothing: it is new), and its columns."""
+    if isinstance(flow, FlowPatch):
+        return [flow.id, flow.rev, *patch_cells(flow.patch, _FLOW_USUAL)]
+    values = {name: value for name, value in msgspec.structs.asdict(flow).items() if name != "id"}
+    told = {name: value for name, value in values.items() if value != _FLOW_USUAL[name]}
+    return [flow.id, "", *patch_cells(told, _FLOW_USUAL)]
+
+
+def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
+    """Its name, how it was drawn (nothing: it is there), whether it is pending, and its end."""
+    drawn = (_text(Edge, edge, _DRAWN) or b"{}") if isinstance(edge, Edge) else b""
+    return (
+        uuid_of(edge.downstream),
+        uuid_of(edge.upstream),
+        edge.group,
+        drawn,
+        int(edge.state is EdgeState.PENDING),
+        _text(Edge, edge, _ENDED),
+    )
+
+
+def group_cells(group: Group) -> tuple[Cell, ...]:
+    return uuid_of(group.downstream), group.name, _text(Group, group, _GROUP) or b"{}"
+
+
+def line_cells(line: Line) -> tuple[Cell, ...]:
+    return line.flow, line_name(line), line.next_try_ms, _text(Line, line, _LINE)
+
+
+def line_name(line: Line) -> str:
+    """Names of one flow sort by time; what is equal then goes by id."""
+    return f"{line.at_ms}:{line.id}"
+
+
+def note_cells(note: Note) -> tuple[Cell, ...]:
+    return uuid_of(note.execution), note.kind, _encode(note.detail)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads records of one flow; those that cannot be read are put aside by name."""
+
+    def __init__(self, flow: FlowId, partition: int = 0) -> None:
+        self._flow = flow
+        self._partition = partition
+        self.unreadable: list[Unreadable] = []
+
+    def id(self, uuid: bytes | str) -> ExecutionId:
+        text = uuid if isinstance(uuid, str) else uuid.decode()
+        return execution_id(self._partition, text)
+
+    def flow(self, reply: Any) -> Flow | None:
+        cells = pairs_of(reply)
+        try:
+            fields = {
+                name.decode(): _FLOW_PARSERS[name](cell)
+                for name, cell in cells.items()
+                if name in _FLOW_PARSERS
+            }
+            return Flow(**fields, id=self._flow)
+        except UNREADABLE as error:
+            self._lose("flow", self._flow, error)
+            return None
+
+    def edges(self, reply: Any) -> list[Edge]:
+        found: dict[tuple[str, str, str], Edge] = {}
+        for downstream, flat in reply:
+            cells = pairs_of(flat)
+            for field, text in cells.items():
+                what, _, name = field.partition(b":")
+                if what == b"edge":
+                    ended = cells.get(b"end:" + name, b"")
+                    edge = self._edge(self.id(downstream), name.decode(), (text, ended))
+                    if edge is not None:
+                        found[_in_order(edge)] = edge
+        return [found[key] for key in sorted(found)]
+
+    def _edge(self, downstream: ExecutionId, name: str, texts: Sequence[bytes]) -> Edge | None:
+        upstream, group = self.id(name[:_UUID_LENGTH]), name[_UUID_LENGTH + 1 :]
+        named: Name = {"upstream": upstream, "downstream": downstream, "group": group}
+        return self._record(Edge, f"{upstream} {downstream} {group}", named, texts)
+
+    def groups(self, reply: Any) -> list[Group]:
+        found: list[Group] = []
+        for uuid, flat in reply:
+            downstream = self.id(uuid)
+            for field, text in sorted(pairs_of(flat).items()):
+                name = field.decode()
+                named: Name = {"downstream": downstream, "name": name}
+                group = self._record(Group, f"{downstream} {name}", named, (text,))
+                found += [] if group is None else [group]
+        return found
+
+    def lines(self, reply: Any) -> list[Line]:
+        found: list[Line] = []
+        for name, text in reply:
+            at_ms, _, id = name.decode().partition(":")
+            line = self._record(Line, id, {"at_ms": int(at_ms), "id": id}, (text,))
+            found += [] if line is None else [line]
+        return found
+
+    def heads(self, reply: Any) -> dict[ExecutionId, Execution]:
+        found: dict[ExecutionId, Execution] = {}
+        for uuid, flat in reply:
+            head = head_or_malformed(self.id(uuid), flat)
+            if isinstance(head, Malformed):
+                self.unreadable.append(Unreadable("execution", head.id, head.problem))
+            elif head is not None:
+                found[head.id] = head
+        return found
+
+    def _record(self, kind: type[T], name: str, named: Name, texts: Sequence[bytes]) -> T | None:
+        """Columns that a newer program wrote are passed over."""
+        usual = _USUAL[kind]
+        try:
+            told = [_decode(text) for text in texts if text]
+            fields = {key: value for part in told for key, value in part.items()}
+            values = {**usual, **fields, **named, "flow": self._flow}
+            return msgspec.convert([values[column] for column in usual], kind)
+        except UNREADABLE as error:
+            self._lose(kind.__name__.lower(), name, error)
+            return None
+
+    def _lose(self, kind: str, name: str, error: Exception) -> None:
+        self.unreadable.append(Unreadable(kind, name, f"{type(error).__name__}: {error}"))
+
+
+def view_of(sight: Sight, partition: int, reply: Any) -> View:
+    if not reply:
+        return View(flow=None)
+    row, edges, groups, heads, members, lines = reply
+    reader = _Reader(sight.flow, partition)
+    flow = reader.flow(row)
+    if flow is None:
+        return View(flow=None, unreadable=reader.unreadable)
+    return View(
+        flow=flow,
+        edges=reader.edges(edges),
+        groups=reader.groups(groups),
+        heads=reader.heads(heads),
+        members=[reader.id(uuid) for uuid in members],
+        lines=reader.lines(lines),
+        unreadable=reader.unreadable,
+    )
+
+
+def pending_of(reply: Any, until_ms: int) -> list[Pending]:
+    """Flows that were taken, with their lines; one that cannot be read is held all the same."""
+    found: list[Pending] = []
+    for id, row, lines in reply:
+        reader = _Reader(FlowId(id.decode()))
+        flow = reader.flow(row)
+        if flow is not None:
+            taken = msgspec.structs.replace(flow, busy_until_ms=until_ms)
+            found.append(Pending(taken, reader.lines(lines)))
+    return found
+
+
+def waiting_of(reply: Any) -> tuple[str, str, list[FlowId]]:
+    """Version of the partition, when its first flow has its time, and who has it now."""
+    version, first, ids = reply
+    return version.decode(), first.decode(), [FlowId(id.decode()) for id in ids]
+
+
+def flags_of(reply: Any) -> list[bool]:
+    """Which changesets were written; that of lanes is alone."""
+    return [flag == 1 for flag in (reply if isinstance(reply, list) else [reply])]

@@ -1,0 +1,120 @@
+"""Flows with something to do, and parts of their graphs.
+
+Where something is to be done is found through hints, as timers are: one look when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition, partition_of
+from flowfabric.store.valkey.answers import Change, answer_of
+from flowfabric.store.valkey.calls import Call, Caller, function, reading
+from flowfabric.store.valkey.codec import scored, uuid_of
+from flowfabric.store.valkey.flows.codec import pending_of, view_of, waiting_of
+from flowfabric.store.valkey.hinting import FLOWS, Hinting
+from flowfabric.store.valkey.link import Cell
+from flowfabric.store.valkey.writing import Keys, Moment
+
+
+class FlowReading:
+    def __init__(self, caller: Caller, keys: Keys, hinting: Hinting) -> None:
+        self._caller = caller
+        self._keys = keys
+        self._hinting = hinting
+
+    # -- pending ----------------------------------------------------------------------------
+
+    async def pending(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Pending]:
+        """Those that are named, or the next ones of the round; who was faster has got them."""
+        if turn.only:
+            return await self._named(turn, moment, counts)
+        await self._hinting.sweep_timers(moment)
+        ids = await self._waiting(turn, moment, counts)
+        later = sorted(id for id in ids if id > turn.after)
+        chosen = [*later, *sorted(id for id in ids if id <= turn.after)][: turn.limit]
+        return await self._take(chosen, turn, moment, counts)
+
+    async def _named(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Pending]:
+        left = list(dict.fromkeys(turn.only))
+        taken: list[Pending] = []
+        while left and len(taken) < turn.limit:
+            count = turn.limit - len(taken)
+            some, left = left[:count], left[count:]
+            taken = [*taken, *await self._take(some, turn, moment, counts)]
+        return taken
+
+    async def _waiting(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[FlowId]:
+        """Flows with something to do in the partitions that are said to have one."""
+        hints = f"{self._keys.prefix}:{FLOWS}"
+        reply = await self._caller.one(reading("hinted", hints, *moment.cells, counts.flow))
+        hinted = scored(answer_of(reply, moment.now_ms).value)
+        numbers = {int(number): f"{at:.0f}" for number, at in hinted if at <= turn.now_ms}
+        calls = [
+            reading("flows", self._keys.partition(n), *moment.cells, turn.after, turn.limit)
+            for n in numbers
+        ]
+        found: list[FlowId] = []
+        changes: list[Change] = []
+        for number, answer in zip(numbers, await self._caller.all(calls), strict=True):
+            version, first, ids = waiting_of(answer)
+            found += ids
+            if first != numbers[number]:
+                changes.append(Change(FLOWS, number, version, first))
+        await self._hinting.tell(changes)
+        return found
+
+    async def _take(
+        self, ids: Sequence[FlowId], turn: Turn, moment: Moment, counts: PartitionCounts
+    ) -> list[Pending]:
+        by_partition: dict[int, list[FlowId]] = {}
+        for id in ids:
+            by_partition.setdefault(flow_partition(id, counts), []).append(id)
+        header = (*moment.cells, self._keys.hints, turn.until_ms, turn.lines)
+        calls = [
+            function("flow_take", self._keys.partition(number), *header, *some)
+            for number, some in by_partition.items()
+        ]
+        replies = await self._caller.all(calls)
+        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        await self._hinting.tell([change for answer in answers for change in answer.changes])
+        taken = {
+            each.flow.id: each
+            for answer in answers
+            for each in pending_of(answer.value, turn.until_ms)
+        }
+        return [taken[id] for id in ids if id in taken]
+
+    # -- graph ------------------------------------------------------------------------------
+
+    async def graph(
+        self, sights: Sequence[Sight], moment: Moment, counts: PartitionCounts
+    ) -> list[View]:
+        """One call for each: what it sees is of one moment."""
+        numbers = [flow_partition(sight.flow, counts) for sight in sights]
+        places = list(zip(sights, numbers, strict=True))
+        calls = [self._look(sight, number, moment) for sight, number in places]
+        replies = await self._caller.all(calls)
+        return [
+            view_of(sight, number, reply)
+            for (sight, number), reply in zip(places, replies, strict=True)
+        ]
+
+    def _look(self, sight: Sight, number: int, moment: Moment) -> Call:
+        page = sight.members
+        flags = (sight.lines, sight.whole, sight.ends, page is not None)
+        lists = (sight.heads, sorted(sight.leaving), sight.entering, sight.groups)
+        cells: list[Cell] = [sight.flow, *map(int, flags), sight.edges]
+        for ids in lists:
+            cells += _listed(ids, number)
+        if page is not None:
+            after = uuid_of(ExecutionId(page.after)) if page.after else ""
+            cells += (after, page.limit, len(page.states), *page.states)
+        return reading("graph", self._keys.partition(number), *moment.cells, *cells)
+
+
+def _listed(ids: Iterable[ExecutionId], partition: int) -> list[Cell]:
+    """How many there are, and those; a flow has nobody in another partition."""
+    mine = [uuid_of(id) for id in dict.fromkeys(ids) if partition_of(id) == partition]
+    return [len(mine), *mine]

@@ -1,0 +1,231 @@
+"""Flows on a server: where their keys are, what looking for work costs, and what survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flowfabric.core.flow.changes import FlowPatch, Resolution
+from flowfabric.core.flow.model import EdgeState, Line
+from flowfabric.core.flow.views import Sight
+from flowfabric.core.ids import FlowId, flow_partition, uuid7
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.states import Outcome
+from flowfabric.core.transition import Changeset
+from flowfabric.errors import IllegalTransition
+from flowfabric.store import Store, open_store
+from flowfabric.store.trips import Count
+from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.calls import command
+from flowfabric.store.valkey.codec import uuid_of
+from flowfabric.testing.clock import START_MS, VirtualClock
+from flowfabric.testing.conformance.flow_steps import (
+    add_lines,
+    drawn,
+    everything,
+    flow_of,
+    ids,
+    look,
+    put_flow,
+    take_flows,
+    whole,
+)
+from flowfabric.testing.conformance.flows_pending import line
+from flowfabric.testing.conformance.steps import apply, take
+from flowfabric.testing.flows import COUNTS, FLOW, member, plan
+from tests.servers import store_url
+
+pytestmark = pytest.mark.parametrize("store_kind", ["valkey", "valkey-cluster"])
+
+SCOPE = f"{{fp:{flow_partition(FLOW, COUNTS)}}}"
+
+
+@pytest.fixture
+def server(store: Store) -> ValkeyStore:
+    assert isinstance(store, ValkeyStore)
+    return store
+
+
+async def keys(server: ValkeyStore) -> list[str]:
+    """What is left of every key of a flow's partition without its prefix."""
+    scope = f"{server.keys.prefix}:{SCOPE}"
+    found = await server.caller.one(command(scope, "KEYS", f"{scope}*"))
+    assert isinstance(found, list)
+    return sorted(key.decode().removeprefix(scope) for key in found if isinstance(key, bytes))
+
+
+async def write_raw(server: ValkeyStore, key: str, field: str, text: str) -> None:
+    name = f"{server.keys.prefix}:{SCOPE}:{key}"
+    await server.caller.one(command(name, "HSET", name, field, text))
+
+
+def neighbours(count: int) -> list[FlowId]:
+    """Flows of one partition."""
+    home = flow_partition(FLOW, COUNTS)
+    found = [FLOW]
+    number = 1
+    while len(found) < count:
+        number += 1
+        id = FlowId(uuid7(START_MS, number))
+        if flow_partition(id, COUNTS) == home:
+            found.append(id)
+    return found
+
+
+async def test_everything_of_a_flow_is_in_its_partition_under_names_that_say_what_it_is(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    await put_flow(server, clock, plan("ab", "a>b"))
+    await add_lines(server, clock, line(1, next_try_ms=clock.now_ms() + 5))
+    upstream, downstream = (uuid_of(member(name)) for name in "ab")
+    expected = {
+        *(f":{kind}:{FLOW}" for kind in ("flow", "members", "line", "lines", "later")),
+        *(f":{kind}:{downstream}" for kind in ("edges", "groups")),
+        f":leaving:{upstream}",
+        ":flows",
+    }
+    assert expected <= set(await keys(server))
+
+
+async def test_work_that_is_done_leaves_no_keys(server: ValkeyStore, clock: VirtualClock) -> None:
+    made = await put_flow(server, clock, plan("ab", "a>b"))
+    lease = (await take(server, clock))[0]
+    await apply(server, clock, complete(lease, clock.now_ms(), b""))
+    (taken,) = await take_flows(server, clock)
+    resolution = Resolution(
+        *made.edges[0].key, EdgeState.SATISFIED, 0, 0, Outcome.SUCCESS, clock.now_ms()
+    )
+    done = Changeset(
+        flows=[FlowPatch(FLOW, taken.flow.rev, {"busy_until_ms": 0})],
+        resolved=[resolution],
+        done=taken.lines,
+    )
+    assert await server.commit(done, clock.now_ms())
+    kinds = {key.removeprefix(":").partition(":")[0] for key in await keys(server)}
+    assert "flow" in kinds
+    assert kinds.isdisjoint({"line", "lines", "later", "leaving", "flows"})
+
+
+async def test_looking_for_work_is_one_question_when_there_is_none(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    await put_flow(server, clock, plan("ab", "a>b"))
+    await add_lines(server, clock, line(1))
+    assert ids(await take_flows(server, clock)) == [FLOW]
+    assert await take_flows(server, clock) == []  # finds that what it was told is no longer so
+    before = server.trips.count
+    assert await take_flows(server, clock) == []
+    assert server.trips.count.since(before) == Count(1, 1)
+
+
+async def test_changesets_of_one_partition_are_one_call(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    flows = neighbours(4)
+    made = [
+        await put_flow(server, clock, plan([number], flow=id)) for number, id in enumerate(flows)
+    ]
+    revs = [each.flow.rev for each in made]
+    revs[2] += 1
+    batch = [
+        Changeset(flows=[FlowPatch(id, rev, {"failed": 1})])
+        for id, rev in zip(flows, revs, strict=True)
+    ]
+    before = server.trips.count
+    assert await server.commit_each(batch, clock.now_ms()) == [True, True, False, True]
+    assert server.trips.count.since(before) == Count(1, 1)
+
+
+async def test_a_changeset_of_two_partitions_is_refused(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    elsewhere = FlowId(uuid7(START_MS, 2))
+    assert flow_partition(elsewhere, COUNTS) != flow_partition(FLOW, COUNTS)
+    foreign = drawn(plan("a", flow=elsewhere), clock).members
+    with pytest.raises(IllegalTransition):
+        await server.commit(
+            Changeset(new_flows=[drawn(plan("a"), clock).flow], members=foreign), clock.now_ms()
+        )
+
+
+async def test_work_is_found_when_everything_that_was_told_is_lost(
+    server: ValkeyStore, clock: VirtualClock, store_kind: str, tmp_path: Path
+) -> None:
+    await put_flow(server, clock, plan("a"))
+    await add_lines(server, clock, line(1))
+    hints = f"{server.keys.prefix}:{{flows}}"
+    assert await server.caller.one(command(hints, "DEL", hints, f"{hints}:version")) == 2
+    other = open_store(store_url(store_kind, tmp_path / "store.db"), clock=clock)
+    await other.migrate()
+    assert ids(await take_flows(other, clock)) == [FLOW]
+    await other.close()
+
+
+async def test_names_and_texts_of_any_kind_come_back(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    made = drawn(plan("ab", "a>b"), clock)
+    odd = 'x:y\t"é\N{SNOWMAN}\n'
+    edge = msgspec.structs.replace(made.edges[0], group=odd, argument=odd, creator=odd)
+    group = msgspec.structs.replace(made.groups[0], name=odd, owed=odd, join=odd)
+    said = Line(
+        flow=FLOW, at_ms=5, id=odd, kind=line(1).kind, execution=odd, about=odd, next_try_ms=3
+    )
+    changes = msgspec.structs.replace(whole(made), edges=[edge], groups=[group], lines=[said])
+    assert await server.commit(changes, clock.now_ms())
+    found = await everything(server)
+    assert (found.edges, found.groups, found.lines) == ([edge], [group], [said])
+    leaving = await look(server, Sight(flow=FLOW, leaving=[member("a")]))
+    assert leaving.edges == [edge]
+    assert ids(await take_flows(server, clock)) == [FLOW]
+
+
+async def test_records_that_cannot_be_read_are_named_and_keep_no_other_back(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    await put_flow(server, clock, plan("abc", "a>b a>c"))
+    await add_lines(server, clock, line(1), line(2))
+    up, down = uuid_of(member("a")), uuid_of(member("b"))
+    await write_raw(server, f"edges:{down}", f"edge:{up}:start", '{"kind": "strange"}')
+    await write_raw(server, f"groups:{down}", "start", "{")
+    await write_raw(server, f"line:{FLOW}", f"1:{line(1).id}", '{"kind": 7}')
+    view = await look(
+        server, Sight(flow=FLOW, whole=True, lines=True, groups=[member("b"), member("c")])
+    )
+    assert [edge.downstream for edge in view.edges] == [member("c")]
+    assert [group.downstream for group in view.groups] == [member("c")]
+    assert view.lines == [line(2)]
+    assert [(lost.kind, lost.name) for lost in view.unreadable] == [
+        ("edge", f"{member('a')} {member('b')} start"),
+        ("group", f"{member('b')} start"),
+        ("line", line(1).id),
+    ]
+
+
+async def test_a_flow_that_cannot_be_read_is_named_and_given_to_nobody(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    await put_flow(server, clock, plan("a"))
+    await add_lines(server, clock, line(1))
+    await write_raw(server, f"flow:{FLOW}", "state", "melted")
+    view = await look(server, Sight(flow=FLOW))
+    assert (view.flow, [(lost.kind, lost.name) for lost in view.unreadable]) == (
+        None,
+        [("flow", FLOW)],
+    )
+    assert await take_flows(server, clock) == []
+
+
+async def test_columns_of_a_newer_program_are_passed_over(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    made = await put_flow(server, clock, plan("ab", "a>b"))
+    up, down = uuid_of(member("a")), uuid_of(member("b"))
+    await write_raw(server, f"flow:{FLOW}", "colour", "blue")
+    await write_raw(server, f"edges:{down}", f"edge:{up}:start", '{"colour": "blue"}')
+    assert await flow_of(server) == made.flow
+    view = await look(server, Sight(flow=FLOW, whole=True))
+    assert [edge.key for edge in view.edges] == [made.edges[0].key]
+    assert view.unreadable == []
