@@ -80,8 +80,8 @@ class Claiming:
     async def _best(self, ask: Claim, moment: Moment) -> list[Lease]:
         if self._keys.inline:
             scope = self._keys.shared("hints")
-            shares = [min(AT_ONCE, ask.limit - n) for n in range(0, ask.limit, AT_ONCE)]
-            cells = [self._cells(ask, moment, share) for share in shares]
+            limits = [min(AT_ONCE, ask.limit - n) for n in range(0, ask.limit, AT_ONCE)]
+            cells = [self._cells(ask, moment, limit) for limit in limits]
             return await self._take([function("claim_hinted", scope, *c) for c in cells], ask)
         taken: list[Lease] = []
         while len(taken) < ask.limit:
