@@ -14,7 +14,6 @@ WAITS = "flowfabric.core.waits"
 ROUTING = "flowfabric.core.routing"
 JANITOR = "flowfabric.engine.janitor"
 POSTGRES = "flowfabric.store.postgres"
-VALKEY = "flowfabric.store.valkey"
 SETTINGS = "flowfabric.config"
 SERVER = "flowfabric.server"
 REMOTE = "flowfabric.client.remote"
@@ -37,7 +36,7 @@ TELEMETRY = "flowfabric.telemetry"
             id="flows",
             marks=[
                 pytest.mark.case("LI-012", "LI-013", "LI-015", "LI-016"),
-                pytest.mark.case("LI-017", "LI-019", "LI-024", "LI-025"),
+                pytest.mark.case("LI-017", "LI-019", "LI-024", "LI-025", "PA-021"),
                 pytest.mark.xfail(strict=True, reason="step 3: flows and their edges"),
             ],
         ),
@@ -47,15 +46,6 @@ TELEMETRY = "flowfabric.telemetry"
             marks=[
                 pytest.mark.case("LS-041"),
                 pytest.mark.xfail(strict=True, reason="step 6: capabilities of workers"),
-            ],
-        ),
-        pytest.param(
-            VALKEY,
-            id="valkey",
-            marks=[
-                pytest.mark.case("BC-001", "BC-002", "BC-006", "BC-007", "BC-013"),
-                pytest.mark.case("PA-019", "PA-020", "PA-021"),
-                pytest.mark.xfail(strict=True, reason="step 2: the Valkey store and its keys"),
             ],
         ),
         pytest.param(
