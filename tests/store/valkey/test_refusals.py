@@ -13,6 +13,7 @@ from flowfabric.core.model import Query
 from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.store import open_store
+from flowfabric.store.valkey.connecting import read_facts
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import ask, order, submissions
 from flowfabric.testing.conformance.steps import apply, contents, head, put, put_and_take
@@ -57,10 +58,13 @@ async def test_a_missing_password_is_said(server: ValkeyServer) -> None:
     assert (error.code, "password" in error.hint) == ("auth", True)
 
 
-async def test_a_host_that_does_not_answer_is_said(server: ValkeyServer) -> None:
-    error = await refusal("valkey://:secret@127.0.0.1:1")
+@pytest.mark.case("BC-013")
+@pytest.mark.parametrize("scheme", ["valkey", "valkey+cluster"])
+async def test_a_host_that_does_not_answer_is_said(scheme: str) -> None:
+    error = await refusal(f"{scheme}://:secret@127.0.0.1:1")
     assert isinstance(error, StoreUnavailable)
-    assert "127.0.0.1:1 cannot be reached" in str(error)
+    assert (error.code, error.details["backend"]) == ("transport", "valkey")
+    assert "127.0.0.1:1 cannot be reached: " in str(error)
     assert "secret" not in str(error)
 
 
@@ -107,12 +111,35 @@ def redis_6(data: bytes) -> bytes:
     return b"+OK\r\n$%d\r\n%s\r\n" % (len(INFO_OF_REDIS_6), INFO_OF_REDIS_6)
 
 
+@pytest.mark.case("BC-006")
 async def test_redis_6_is_too_old() -> None:
     async with imposter(redis_6) as port:
         error = await refusal(f"redis://127.0.0.1:{port}")
     assert isinstance(error, StoreMismatch)
+    assert not error.retryable
     assert "redis 6.2.14, which is too old" in str(error)
+<<<<<<< HEAD
     assert "Redis 7.0" in error.message
+=======
+    assert "Redis 7.0" in str(error)
+
+
+def info(**facts: str) -> bytes:
+    return "\r\n".join(f"{name}:{value}" for name, value in facts.items()).encode()
+
+
+@pytest.mark.case("BC-001")
+def test_the_version_of_valkey_goes_before_that_of_redis() -> None:
+    facts = read_facts(info(redis_version="7.2.4", server_name="valkey", valkey_version="9.0.3"))
+    assert (facts.name, facts.version[:2]) == ("valkey", (9, 0))
+
+
+@pytest.mark.case("BC-002")
+@pytest.mark.parametrize("name", ["valkey", "Valkey", "VALKEY"])
+def test_a_valkey_that_only_tells_a_version_of_redis_has_that_one(name: str) -> None:
+    facts = read_facts(info(redis_version="7.2.4", server_name=name))
+    assert (facts.name, facts.version[:2]) == ("valkey", (7, 2))
+>>>>>>> wt-valkey
 
 
 async def test_what_does_not_speak_the_protocol_is_said() -> None:
