@@ -13,10 +13,6 @@ FLOWS = "flowfabric.core.graph"
 WAITS = "flowfabric.core.waits"
 ROUTING = "flowfabric.core.routing"
 JANITOR = "flowfabric.engine.janitor"
-<<<<<<< HEAD
-=======
-POSTGRES = "flowfabric.store.postgres"
->>>>>>> wt-valkey
 SETTINGS = "flowfabric.config"
 SERVER = "flowfabric.server"
 REMOTE = "flowfabric.client.remote"
@@ -52,17 +48,6 @@ TELEMETRY = "flowfabric.telemetry"
             ],
         ),
         pytest.param(
-<<<<<<< HEAD
-=======
-            POSTGRES,
-            id="postgres",
-            marks=[
-                pytest.mark.case("BC-019"),
-                pytest.mark.xfail(strict=True, reason="step 2: the Postgres store"),
-            ],
-        ),
-        pytest.param(
->>>>>>> wt-valkey
             JANITOR,
             id="sweepers",
             marks=[

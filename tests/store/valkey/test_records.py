@@ -117,19 +117,11 @@ async def test_a_drop_that_was_interrupted_can_be_repeated(
 @pytest.mark.case("BC-007")
 async def test_what_is_missing_is_named_and_then_loaded(url: str, opener: Opener) -> None:
     store = opener(url)
-<<<<<<< HEAD
-    assert await store.unmigrated() == ["functions flowfabric_1", "first start"]
-=======
     load = "FUNCTION LOAD (flowfabric lib v1)"
     assert await store.unmigrated() == [load, "first start"]
->>>>>>> wt-valkey
     await store.migrate()
     assert await store.unmigrated() == []
     await ask_all(store, "FUNCTION", "FLUSH")
-<<<<<<< HEAD
-    assert await store.unmigrated() == ["functions flowfabric_1"]
-    await store.drop()
-=======
     assert await store.unmigrated() == [load]
 
 
@@ -161,4 +153,3 @@ async def test_queues_and_timers_are_named_by_what_they_hold(
         f"{prefix}:{{lanes}}:all",
         f"{prefix}:{{hint:7:default:main}}",
     } <= await keys(store, f"{prefix}:*")
->>>>>>> wt-valkey

@@ -90,12 +90,8 @@ async def _greet(link: Link, address: Address, place: Place) -> Facts:
 def read_facts(reply: Reply) -> Facts:
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
     told = dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
-<<<<<<< HEAD
     # Valkey also tells the version of Redis that it can stand in for.
     name = "valkey" if "valkey_version" in told else told.get("server_name", "redis").lower()
-=======
-    name = told.get("server_name", "redis").lower()
->>>>>>> wt-valkey
     version = told.get(f"{name}_version", told.get("redis_version", "0"))
     return Facts(
         name=name,
