@@ -18,7 +18,8 @@ async def ask_all(store: ValkeyStore, *words: Cell) -> list[Reply]:
     """A command, sent to every server."""
     replies: list[Reply] = []
     for place in store.network.places():
-        replies += await (await store.network.link(place)).ask([pack(*words)])
+        link = await store.network.link(place)
+        replies.extend(await link.ask([pack(*words)]))
     return replies
 
 

@@ -75,7 +75,7 @@ async def test_two_versions_of_the_library_work_on_one_partition(
         speak(inserts)
         await put(store, clock, order(number))
         speak(claims)
-        leases += await take(store, clock, token=f"token-{number}")
+        leases.extend(await take(store, clock, token=f"token-{number}"))
     assert await store.claim(ask(clock.now_ms(), token=OTHER_TOKEN)) == []
     speak(2)
     await apply(store, clock, *(complete(lease, clock.now_ms(), b"r") for lease in leases[:2]))

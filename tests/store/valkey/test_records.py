@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Query
 from flowfabric.store.valkey import ValkeyStore
-from flowfabric.store.valkey.codec import record
+from flowfabric.store.valkey.codec import record, uuid_of
 from flowfabric.store.valkey.library import library_name
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order
@@ -112,11 +114,42 @@ async def test_a_drop_that_was_interrupted_can_be_repeated(
     assert await keys(store, f"{store.address.prefix}:*") == set()
 
 
-async def test_what_is_missing_is_named(url: str, opener: Opener, clock: VirtualClock) -> None:
+@pytest.mark.case("BC-007")
+async def test_what_is_missing_is_named_and_then_loaded(url: str, opener: Opener) -> None:
     store = opener(url)
-    assert await store.unmigrated() == ["functions flowfabric_1", "first start"]
+    load = "FUNCTION LOAD (flowfabric lib v1)"
+    assert await store.unmigrated() == [load, "first start"]
     await store.migrate()
     assert await store.unmigrated() == []
     await ask_all(store, "FUNCTION", "FLUSH")
-    assert await store.unmigrated() == ["functions flowfabric_1"]
-    await store.drop()
+    assert await store.unmigrated() == [load]
+
+
+@pytest.mark.case("PA-019")
+async def test_the_keys_of_an_execution_carry_one_tag(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await used(store, clock)
+    prefix, uuid = store.address.prefix, uuid_of(execution_id(1, partition=50))
+    mine = {key for key in await keys(store, f"{prefix}:*") if uuid in key}
+    kinds = ("x", "payload", "tags", "log", "attempt")
+    assert mine == {
+        f"{prefix}:{{fp:50}}:{kind}:{uuid}{':0' if kind == 'attempt' else ''}" for kind in kinds
+    }
+
+
+@pytest.mark.case("PA-020")
+async def test_queues_and_timers_are_named_by_what_they_hold(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await used(store, clock)
+    prefix = store.address.prefix
+    assert {
+        f"{prefix}:{{fp:100}}:ready:7:default:main",
+        f"{prefix}:{{fp:150}}:due",
+        f"{prefix}:{{fp:100}}:ids",
+        f"{prefix}:{{lanes}}:all",
+        f"{prefix}:{{hint:7:default:main}}",
+    } <= await keys(store, f"{prefix}:*")

@@ -57,10 +57,13 @@ async def test_a_missing_password_is_said(server: ValkeyServer) -> None:
     assert (error.code, "password" in error.hint) == ("auth", True)
 
 
-async def test_a_host_that_does_not_answer_is_said(server: ValkeyServer) -> None:
-    error = await refusal("valkey://:secret@127.0.0.1:1")
+@pytest.mark.case("BC-013")
+@pytest.mark.parametrize("scheme", ["valkey", "valkey+cluster"])
+async def test_a_host_that_does_not_answer_is_said(scheme: str) -> None:
+    error = await refusal(f"{scheme}://:secret@127.0.0.1:1")
     assert isinstance(error, StoreUnavailable)
-    assert "127.0.0.1:1 cannot be reached" in str(error)
+    assert (error.code, error.details["backend"]) == ("transport", "valkey")
+    assert "127.0.0.1:1 cannot be reached: " in str(error)
     assert "secret" not in str(error)
 
 
@@ -107,10 +110,12 @@ def redis_6(data: bytes) -> bytes:
     return b"+OK\r\n$%d\r\n%s\r\n" % (len(INFO_OF_REDIS_6), INFO_OF_REDIS_6)
 
 
+@pytest.mark.case("BC-006")
 async def test_redis_6_is_too_old() -> None:
     async with imposter(redis_6) as port:
         error = await refusal(f"redis://127.0.0.1:{port}")
     assert isinstance(error, StoreMismatch)
+    assert not error.retryable
     assert "redis 6.2.14, which is too old" in str(error)
     assert "Redis 7.0" in error.message
 

@@ -69,6 +69,7 @@ def _unreachable(place: Place, problem: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{place} cannot be reached: {problem}",
         hint="check host, port, and whether the server runs and speaks TLS (valkeys://)",
+        details={"backend": "valkey", "place": str(place)},
     )
 
 

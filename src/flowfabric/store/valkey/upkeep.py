@@ -61,7 +61,7 @@ class Keeping:
             for place in self._network.places()
             if not await is_loaded(await self._network.link(place), place)
         ]
-        steps = [f"functions {library_name()}"] if missing else []
+        steps = [f"FUNCTION LOAD (flowfabric lib v{PROTOCOL})"] if missing else []
         return steps if await self._setup() else [*steps, "first start"]
 
     async def sizes(self) -> list[Size]:

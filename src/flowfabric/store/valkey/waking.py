@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 import time
 from contextlib import suppress
 
@@ -45,6 +46,18 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Notice).decode
 
 
+def joined(first: Hint, second: Hint) -> Hint:
+    """One hint that says what both say."""
+    due = [each.due_ms for each in (first, second) if each.due_ms is not None]
+    return Hint(
+        ready=first.ready or second.ready,
+        due_ms=min(due, default=None),
+        ended=(first.ended + second.ended)[: IDS_MAX + 1],
+        fenced=(first.fenced + second.fenced)[: IDS_MAX + 1],
+        foreign=first.foreign or second.foreign,
+    )
+
+
 class Waking:
     """`say` tells other processes; from the first listener on, theirs are heard."""
 
@@ -57,6 +70,8 @@ class Waking:
         self._ear: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._hears = False
         self._muted_until = 0.0
+        self._gathered: Hint | None = None
+        self._lock = threading.Lock()
         self._is_open = False
 
     def open(self) -> None:
@@ -88,9 +103,28 @@ class Waking:
     # -- saying -----------------------------------------------------------------------------
 
     def say(self, hint: Hint) -> None:
-        """Publish without waiting; a hint that cannot be sent now is not worth a connection."""
-        if hint == Hint() or time.monotonic() < self._muted_until:
+        """Publish without waiting. While nobody else listens, what is said is gathered and said
+        now and then: somebody may have begun to listen meanwhile."""
+        if hint == Hint():
             return
+        left = self._muted_until - time.monotonic()
+        if left <= 0:
+            self._publish(hint)
+            return
+        with self._lock:
+            is_first = self._gathered is None
+            self._gathered = joined(self._gathered or Hint(), hint)
+        if is_first:
+            asyncio.get_running_loop().call_later(left, self._say_gathered)
+
+    def _say_gathered(self) -> None:
+        with self._lock:
+            hint, self._gathered = self._gathered, None
+        if hint is not None and self._is_open:
+            self._publish(hint)
+
+    def _publish(self, hint: Hint) -> None:
+        """A hint that cannot be sent now is not worth a connection."""
         link = self._network.ready_link(self._network.place(self._channel))
         if link is not None:
             word = "SPUBLISH" if self._network.address.is_cluster else "PUBLISH"
@@ -105,7 +139,7 @@ class Waking:
             due_ms=hint.due_ms,
             ended=[] if is_long else list(hint.ended),
             fenced=[] if is_long else list(hint.fenced),
-            foreign=is_long,
+            foreign=is_long or hint.foreign,
             flows=[] if is_long else list(hint.flows),
         )
 
