@@ -35,6 +35,8 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
         "commit": partial(store.commit, changes),
         "commit of lanes": partial(store.commit, lanes),
         "empty insert": partial(store.insert, []),
+        "empty apply": partial(store.apply, []),
+        "empty commit": partial(store.commit, Changeset()),
         "repeated claim": lambda now_ms: store.claim(ask(now_ms, repeated=True)),
     }
 
@@ -47,6 +49,8 @@ VERBS = (
     "commit",
     "commit of lanes",
     "empty insert",
+    "empty apply",
+    "empty commit",
     "repeated claim",
 )
 
