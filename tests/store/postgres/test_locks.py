@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
@@ -104,6 +105,23 @@ async def test_a_row_that_fits_once_it_is_locked_is_not_refused(
     assert await waiting == [Applied(lease.id)]
     row = await head(store, lease.id)
     assert (row.state, row.progress_pct, row.rev) == ("completed", 5, lease.head.rev + 2)
+
+
+async def test_a_guard_that_holds_once_the_row_is_locked_is_not_refused(
+    desk: Desk, store: PostgresStore, clock: VirtualClock
+) -> None:
+    """The lease is given while its holder's word waits: the row of before does not count."""
+    earlier = await put_and_take(store, clock, order(0))
+    lease = Lease(msgspec.structs.replace(earlier.head, epoch=earlier.epoch + 1))
+    raw = await desk.raw()
+    await raw.execute("BEGIN")
+    await raw.execute("UPDATE execution SET epoch = epoch + 1, rev = rev + 1")
+    now_ms = clock.now_ms()
+    waiting = asyncio.create_task(store.apply([complete(lease, now_ms, b"done")], now_ms))
+    await waited_for(raw)
+    await raw.execute("COMMIT")
+    assert await waiting == [Applied(lease.id)]
+    assert (await head(store, lease.id)).state == "completed"
 
 
 async def test_a_refusal_shows_what_the_other_wrote_while_it_was_waited_for(
