@@ -20,7 +20,7 @@ from flowfabric.testing.conformance.steps import contents, put, put_and_take
 Write = Callable[[int], Awaitable[object]]
 
 
-def keyed(now_ms: int) -> list[Submission]:
+def submitted_with_a_key(now_ms: int) -> list[Submission]:
     return submissions([order(3, key="key", digest="digest")], now_ms)
 
 
@@ -34,7 +34,7 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
     lanes = Changeset(lanes=[LaneChange("new", 0, LaneState.PAUSED)])
     return {
         "insert": lambda now_ms: store.insert(submissions([order(3)], now_ms), now_ms),
-        "insert with a key": lambda now_ms: store.insert(keyed(now_ms), now_ms),
+        "insert with a key": lambda now_ms: store.insert(submitted_with_a_key(now_ms), now_ms),
         "claim": lambda now_ms: store.claim(ask(now_ms, token=OTHER_TOKEN)),
         "claim of several lanes": lambda now_ms: store.claim(
             ask(now_ms, token=OTHER_TOKEN, lanes=(LANE, "other"))
