@@ -3,6 +3,7 @@ opened or written."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -59,7 +60,12 @@ def test_a_url_is_text(url: object) -> None:
         ("redis://host", "valkey"),
     ],
 )
-def test_a_missing_extra_is_one_sentence(url: str, extra: str) -> None:
+def test_a_missing_extra_is_one_sentence(
+    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hiredis", None)
+    for name in [name for name in sys.modules if name.startswith("flowfabric.store.valkey")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra) as missing:
         App(url)
     assert missing.value.hint == f"pip install 'flowfabric[{extra}]'"

@@ -43,7 +43,7 @@ def open_store(
             raise InvalidInput(
                 f"unknown scheme {parts.scheme + '://' if parts.scheme else 'in ' + repr(url)}",
                 field="url",
-                hint="use sqlite:///file.db or memory://",
+                hint="use sqlite:///file.db, valkey://host or memory://",
             )
 
 
@@ -71,7 +71,9 @@ def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
     try:
         from flowfabric.store.valkey import ValkeyStore
         from flowfabric.store.valkey.address import OPTIONS, parse_address
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
         raise MissingExtra(
             f"{urlsplit(url).scheme}:// needs an extra",
             field="url",
