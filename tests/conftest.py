@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+import asyncpg
 import pytest
 from hypothesis import settings
 
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.store import Store, open_store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
+from tests.servers import SERVERS, store_url
 
 Size = Literal["small", "long"]
 
@@ -30,6 +32,10 @@ SIZE: Size = "long" if os.environ.get("FLOWFABRIC_TEST_SIZE") == "long" else "sm
 settings.register_profile("small", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=1_000, print_blob=True)
 settings.load_profile(SIZE)
+
+
+def pytest_unconfigure() -> None:
+    SERVERS.close()
 
 
 @pytest.fixture(scope="session")
@@ -43,11 +49,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-SERVERS = {
-    "valkey": "FLOWFABRIC_TEST_VALKEY",
-    "valkey-cluster": "FLOWFABRIC_TEST_VALKEY_CLUSTER",
-}
-KINDS = ["memory", "sqlite", *(kind for kind, name in SERVERS.items() if name in os.environ)]
+KINDS = ("memory", "sqlite", "postgres", "valkey", "valkey-cluster")
 
 
 @pytest.fixture(params=KINDS)
@@ -56,18 +58,9 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def store_url(kind: str, path: Path) -> str:
-    if kind in SERVERS:
-        # One prefix for each path, so that the same path is the same store.
-        prefix = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
-        return f"{os.environ[SERVERS[kind]]}?prefix={prefix}"
-    # A test says what is written, not what survives a loss of power.
-    return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
-
-
 async def discard(store: Store) -> None:
     """Close it, and leave nothing of it on a server."""
-    if isinstance(store, ValkeyStore):
+    if isinstance(store, PostgresStore | ValkeyStore):
         await store.drop()
     await store.close()
 
@@ -101,14 +94,23 @@ def corrupter(store: Store) -> Corrupter:
                 with sqlite3.connect(store.path) as raw:
                     raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
                 raw.close()
-            case ValkeyStore():
-                await corrupt_valkey(store, id)
+            case PostgresStore() | ValkeyStore():
+                await write_raw(store, id, "state", "melted")
             case _:
                 raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
 
     return corrupt
 
 
-async def corrupt_valkey(store: ValkeyStore, id: ExecutionId) -> None:
-    key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
-    await store.caller.one(command(key, "HSET", key, "state", "melted"))
+async def write_raw(
+    store: PostgresStore | ValkeyStore, id: ExecutionId, column: str, text: str
+) -> None:
+    """Past the store, as a raw client could."""
+    if isinstance(store, ValkeyStore):
+        key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+        await store.caller.one(command(key, "HSET", key, column, text))
+        return
+    raw = await asyncpg.connect(store.address.dsn)
+    table = f'"{store.address.schema}".execution'
+    await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
+    await raw.close()

@@ -61,9 +61,9 @@ class App:
         store: Store | None = None,
     ) -> None:
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
-        self._client: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening = asyncio.Lock()
+        # What waits belongs to one event loop, and each loop has a client of its own.
+        self._clients: dict[asyncio.AbstractEventLoop, Client] = {}
+        self._openings: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._is_open = False
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
@@ -169,17 +169,23 @@ class App:
     async def connect(self) -> Client:
         """Open the store, once. Starting a task does this by itself."""
         loop = asyncio.get_running_loop()
-        client = self._client
-        if client is None or self._loop is not loop:
-            # What waits belongs to one event loop; a second `asyncio.run` has another.
-            client = self._client = Client(self.engine)
-            self._loop, self._opening, self._is_open = loop, asyncio.Lock(), False
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = Client(self.engine)
+            self._openings[loop] = asyncio.Lock()
+            self._forget_closed_loops()
         if not self._is_open:
-            await self._open()
+            await self._open(self._openings[loop])
         return client
 
-    async def _open(self) -> None:
-        async with self._opening:
+    def _forget_closed_loops(self) -> None:
+        for loop in [loop for loop in self._clients if loop.is_closed()]:
+            del self._clients[loop], self._openings[loop]
+            # Whatever the store had bound to that loop has ended with it.
+            self._is_open = False
+
+    async def _open(self, opening: asyncio.Lock) -> None:
+        async with opening:
             if self._is_open:
                 return
             try:
@@ -196,8 +202,13 @@ class App:
         await self._close()
 
     async def _close(self) -> None:
-        if self._client is not None and self._loop is asyncio.get_running_loop():
-            await self._client.close()
+        here = asyncio.get_running_loop()
+        clients, self._clients, self._openings = self._clients, {}, {}
+        for loop, client in clients.items():
+            if loop is here:
+                await client.close()
+            elif not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(client.close(), loop)
         self._is_open = False
         await self.engine.close()
 

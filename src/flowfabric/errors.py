@@ -9,8 +9,7 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 │   ├── MissingExtra            an optional dependency is not installed
 │   └── StoreMismatch           the store is not ours, too new, or was set up differently
 ├── NotFound                    there is no such record
-│   ├── ExecutionNotFound
-│   └── LaneNotFound
+│   └── ExecutionNotFound
 ├── Refused                     a legal request at the wrong moment; says what happened instead
 │   ├── ExecutionNotActive      nobody works on it (it waits, or it has ended)
 │   ├── ExecutionNotEligible    it is not in the state this verb needs
@@ -148,12 +147,6 @@ class ExecutionNotFound(NotFound):
 
     code = "execution_not_found"
     hint = "check the id; finished executions are removed after their retention"
-
-
-class LaneNotFound(NotFound):
-    """Lane not found."""
-
-    code = "lane_not_found"
 
 
 class Refused(FlowFabricError):

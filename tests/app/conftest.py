@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric import App
-from tests.conftest import store_url
+from tests.servers import store_url
 
 
 @pytest.fixture

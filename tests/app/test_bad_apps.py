@@ -50,6 +50,9 @@ def test_a_url_is_text(url: object) -> None:
     assert refused.value.field == "url"
 
 
+SERVER_STORES = ("flowfabric.store.postgres", "flowfabric.store.valkey")
+
+
 @pytest.mark.parametrize(
     ("url", "extra"),
     [
@@ -63,8 +66,9 @@ def test_a_url_is_text(url: object) -> None:
 def test_a_missing_extra_is_one_sentence(
     url: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hiredis", None)
-    for name in [name for name in sys.modules if name.startswith("flowfabric.store.valkey")]:
+    for driver in ("asyncpg", "hiredis"):
+        monkeypatch.setitem(sys.modules, driver, None)
+    for name in [name for name in sys.modules if name.startswith(SERVER_STORES)]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra) as missing:
         App(url)

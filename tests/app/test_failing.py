@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -256,11 +257,28 @@ def _circle() -> list[object]:
     return circle
 
 
+class _Nowhere(dt.tzinfo):
+    """A zone that cannot say its offset."""
+
+    def utcoffset(self, _: dt.datetime | None) -> dt.timedelta:
+        raise KeyError("no such zone")
+
+    def dst(self, _: dt.datetime | None) -> dt.timedelta | None:
+        return None
+
+    def tzname(self, _: dt.datetime | None) -> str | None:
+        return None
+
+
 UNSTORABLE: dict[str, tuple[Callable[[], object], str]] = {
     "no JSON": (object, "Encoding objects of type object is unsupported"),
     "itself": (_circle, "recursion"),
     "too large": (lambda: "x" * (1 << 20), "over the limit"),
     "a lone surrogate": (lambda: "\ud800", "surrogates not allowed"),
+    "user code that fails": (
+        lambda: dt.datetime(2026, 1, 1, tzinfo=_Nowhere()),
+        "no such zone",
+    ),
 }
 
 

@@ -57,11 +57,11 @@ async def test_a_block_can_be_left_at_once(app: App) -> None:
 @pytest.mark.case("SH-007")
 async def test_only_one_worker_runs_per_app(app: App) -> None:
     async with running(app):
-        with pytest.raises(Exception, match="running already"):
+        with pytest.raises(Refused, match="running already"):
             async with app.running():
                 pass
         before = len(asyncio.all_tasks())
-        with pytest.raises(Exception, match="running already"):
+        with pytest.raises(Refused, match="running already"):
             await app.work()
         assert len(asyncio.all_tasks()) == before
 
@@ -306,3 +306,28 @@ async def test_a_service_that_dies_ends_the_work_with_its_error(
     monkeypatch.setattr(Worker, "run", dies)
     with pytest.raises(RuntimeError, match="out of luck"):
         await app.work()
+
+
+def test_each_event_loop_has_a_client_of_its_own(url: str) -> None:
+    """A plain task that starts another one with `asyncio.run` takes nothing from its caller."""
+    app = App(url)
+
+    @app.task
+    async def child(n: int) -> int:
+        return n
+
+    @app.task
+    def parent(n: int) -> str:
+        async def start() -> str:
+            return (await child.start(n)).id
+
+        return asyncio.run(start())
+
+    async def main() -> int:
+        async with running(app):
+            mine = await app.connect()
+            id = await (await parent.start(5)).result()
+            assert await app.connect() is mine
+            return await (await app.handle(id, child)).result()
+
+    assert asyncio.run(main()) == 5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.cli.bench import idle
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
 from tests.cli.command import ff
@@ -117,3 +118,17 @@ def test_the_shapes_script_runs_with_the_standard_library_alone() -> None:
     assert isinstance(figures, dict)
     assert set(figures["sqlite3"]) == {"per row", "multi-row", "json_each"}
     assert all(rates["idle"] > 0 and rates["busy"] > 0 for rates in figures["sqlite3"].values())
+
+
+def test_an_idle_deployment_prints_what_it_costs() -> None:
+    ran = ff("bench", "idle", "--store", "sqlite", "--seconds", "0.5", "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    figures = one_object(ran.stdout)
+    assert list(figures) == ["round_trips_per_s", "cpu_percent"]
+    assert all(isinstance(value, float) and value >= 0 for value in figures.values())
+
+
+async def test_round_trips_of_an_idle_deployment_are_counted() -> None:
+    with open_target("memory") as target:
+        figures = await idle.run(target, 0.3, settle_seconds=0)
+    assert figures.round_trips_per_s > 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.cli.demo.crew import Crew
 from tests.cli.command import LIMIT_SECONDS, ff
 
 ORDERS = 6
@@ -125,3 +126,12 @@ def test_a_worker_that_cannot_start_is_reported(scratch: Path, tmp_path: Path) -
     assert ran.returncode == 1
     assert re.fullmatch(r"Error: worker \d stopped with code 3: no room for a worker\n", ran.stderr)
     assert list(scratch.iterdir()) == []
+
+
+def test_the_url_of_the_store_is_not_an_argument(scratch: Path, tmp_path: Path) -> None:
+    """Arguments can be read by everybody on the machine."""
+    url = f"sqlite:///{tmp_path.as_posix()}/secret.db"
+    with Crew(url, "demo", scratch, effects=scratch / "effects") as crew:
+        commands = [process.args for process in crew._processes.values()]
+    assert commands
+    assert not [command for command in commands if "secret" in str(command)]

@@ -19,6 +19,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench",),
     ("bench", "cycle"),
     ("bench", "limit"),
+    ("bench", "idle"),
+    ("bench", "contend"),
     ("db",),
     ("db", "migrate"),
     ("db", "backup"),
@@ -74,20 +76,26 @@ def test_both_names_lead_to_the_same_function() -> None:
     assert scripts == dict.fromkeys(("flowfabric", "ff"), "flowfabric.cli.main:main")
 
 
+SCHEMES = "use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or memory://"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (
             ("bench", "cycle", "--store", "mongo://x"),
-            "Error: url: unknown scheme mongo:// (use sqlite:///file.db or memory://)\n",
+            "Error: url: unknown scheme mongo:// (" + SCHEMES + ")\n",
         ),
         (
-            ("bench", "limit", "--store", "postgres://x"),
-            "Error: url: postgres:// needs an extra (pip install 'flowfabric[postgres]')\n",
+            ("db", "size", "--store", "postgresql://x/y?shema=z"),
+            (
+                "Error: url: unknown option 'shema' (known: schema, pooler, host, port, sslmode, "
+                "sslcert, sslkey, sslrootcert)\n"
+            ),
         ),
         (
             ("demo", "--store", "[red]x"),
-            "Error: url: unknown scheme in '[red]x' (use sqlite:///file.db or memory://)\n",
+            "Error: url: unknown scheme in '[red]x' (" + SCHEMES + ")\n",
         ),
         (
             ("demo", "--store", "memory://"),

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric import App, StoreUnavailable, Task
+from flowfabric import App, Handle, StoreUnavailable, Task
 from flowfabric.client import results
+from flowfabric.core.states import PublicState
 from flowfabric.store import open_store
+from flowfabric.testing.build import execution_id
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.app.stage import PATIENCE_SECONDS, Gate, eventually, running
-from tests.conftest import store_url
+from tests.servers import store_url
 
 
 @pytest.fixture
@@ -45,6 +47,104 @@ async def test_a_thousand_who_wait_ask_a_handful_of_times(app: App, faulty: Faul
         assert await asyncio.gather(*waiting) == list(range(1_000))
     # Twice five hundred when they began to wait; ends in this process are handed over.
     assert faulty.calls[Verb.ENDINGS] <= 8
+
+
+async def _followed(app: App, echo: Task[int]) -> None:
+    """From here on the client knows where in the log it is."""
+    client = await app.connect()
+    assert await (await echo.start(0)).result() == 0
+    await eventually(lambda: _has_cursor(client.results))
+
+
+async def _has_cursor(room: results.Results) -> bool:
+    return bool(room._cursor)
+
+
+async def test_what_is_started_while_the_log_is_followed_is_not_looked_up(
+    app: App, faulty: FaultyStore
+) -> None:
+    echo = echo_of(app)
+    async with running(app):
+        await _followed(app, echo)
+        asked = faulty.calls[Verb.ENDINGS]
+        assert await (await echo.start(3)).result() == 3
+        handles = await app.start_many(echo.bind(n) for n in range(10))
+        results = await asyncio.gather(*(handle.result() for handle in handles))
+    assert results == list(range(10))
+    assert faulty.calls[Verb.ENDINGS] == asked
+
+
+async def test_an_end_that_came_before_the_wait_is_looked_up(app: App, faulty: FaultyStore) -> None:
+    echo = echo_of(app)
+    async with running(app):
+        await _followed(app, echo)
+        asked = faulty.calls[Verb.ENDINGS]
+        client = await app.connect()
+        handle = await echo.start(3)
+        await eventually(lambda: _has_heard(client.results, handle))
+        assert await handle.result() == 3
+    assert faulty.calls[Verb.ENDINGS] == asked + 1
+
+
+async def _has_heard(room: results.Results, handle: Handle[int]) -> bool:
+    return handle.id not in room._expected
+
+
+async def _has_ended(handle: Handle[int]) -> bool:
+    return (await handle.status()).public_state is PublicState.COMPLETED
+
+
+async def test_a_key_that_was_used_before_is_looked_up(app: App) -> None:
+    echo = echo_of(app)
+    async with running(app):
+        first = await echo.start(3, idempotency_key="k")
+        assert await first.result() == 3
+        await _followed(app, echo)
+        client = await app.connect()
+        again = await echo.start(3, idempotency_key="k")
+        assert (again.id, await again.result()) == (first.id, 3)
+    assert client.results._expected == {}
+
+
+async def test_a_submit_that_failed_is_expected_no_longer(app: App, faulty: FaultyStore) -> None:
+    echo = echo_of(app)
+    async with running(app):
+        await _followed(app, echo)
+    client = await app.connect()
+    faulty.plan.append(Fault(Verb.INSERT, 1, Kind.BEFORE, times=100))
+    with pytest.raises(StoreUnavailable):
+        await echo.start(1)
+    assert client.results._expected == {}
+
+
+async def test_an_end_elsewhere_between_start_and_wait_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "NET_SECONDS", 1_000.0)
+    url = store_url("sqlite", tmp_path / "shared.db")
+    ours, theirs = App(url), App(url)
+    here = echo_of(ours)
+    echo_of(theirs)
+    async with running(theirs):
+        await _followed(ours, here)
+        handle = await here.start(4)
+        await eventually(lambda: _has_ended(handle))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await handle.result() == 4
+    await ours.close()
+
+
+async def test_only_so_many_are_expected_at_a_time(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "EXPECTED_LIMIT", 3)
+    echo = echo_of(app)
+    ids = [execution_id(number) for number in range(5)]
+    async with running(app):
+        await _followed(app, echo)
+        client = await app.connect()
+        client.results.expect(ids)
+        assert list(client.results._expected) == ids[2:]
 
 
 async def test_a_result_that_was_there_before_is_read(app: App) -> None:
@@ -183,3 +283,18 @@ async def test_a_failing_log_is_asked_again(
 
 async def _has_recovered(faulty: FaultyStore) -> bool:
     return faulty.calls[Verb.TAIL] > 4
+
+
+async def test_an_error_that_nobody_expected_does_not_end_the_follower(
+    app: App, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "NET_SECONDS", 0.001)
+    echo = echo_of(app)
+    faulty.plan.append(Fault(Verb.TAIL, 1, Kind.TIMEOUT, times=2))
+    handle = await echo.start(1)
+    waiting = asyncio.create_task(handle.result())
+    await eventually(lambda: _has_recovered(faulty))
+    client = await app.connect()
+    app.engine.hints.unsubscribe(client.results._hear)
+    async with running(app):
+        assert await waiting == 1

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.lifecycle import (
+    OLD_COPY_MS,
     Failure,
     Order,
     complete,
@@ -291,7 +292,7 @@ def test_a_long_reason_is_cut() -> None:
     said = fail(lease_of(running()), NOW, Failure("x" * 5_000))
     assert said.attempt is not None
     assert said.attempt.detail == said.patch["outcome_detail"]
-    assert len(said.attempt.detail.encode()) == 480
+    assert len(said.attempt.detail.encode()) == 400
     assert said.attempt.detail.endswith("x…")
 
 
@@ -358,6 +359,24 @@ def test_a_renewal_never_shortens_the_lease_and_so_the_timer_is_never_late() -> 
     assert renewed.due_ms is not None
     assert renewed.lease_until_ms is not None
     assert renewed.due_ms <= renewed.lease_until_ms
+
+
+@pytest.mark.parametrize("late_ms", [-OLD_COPY_MS, 0, 1])
+def test_an_old_copy_that_is_renewed_for_less_takes_the_timer_along(late_ms: int) -> None:
+    copy = running()
+    assert copy.lease_until_ms is not None
+    now_ms = copy.lease_until_ms + late_ms
+    far = now_ms + 60_000
+    rearmed = msgspec.structs.replace(copy, lease_until_ms=far, due_ms=far)
+    renewed = applied(rearmed, renew(lease_of(copy), now_ms, 5_000))
+    assert (renewed.lease_until_ms, renewed.due_ms) == (now_ms + 5_000, now_ms + 5_000)
+
+
+def test_an_old_copy_that_is_renewed_forgets_no_earlier_limit() -> None:
+    copy = msgspec.structs.replace(running(), deadline_ms=NOW + 40_000)
+    assert copy.lease_until_ms is not None
+    said = renew(lease_of(copy), copy.lease_until_ms, 3_600_000)
+    assert said.patch["due_ms"] == NOW + 40_000
 
 
 def test_a_lease_that_has_started_cannot_be_started_again() -> None:

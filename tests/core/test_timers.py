@@ -282,7 +282,7 @@ def test_a_row_that_cannot_be_handled_is_parked_with_its_problem() -> None:
     row = sample(State.DELAYED)
     said = poisoned(poison(row, POISON_LIMIT - 1), NOW, "x" * 9_999)
     assert said.patch["due_ms"] is None
-    assert len(str(said.patch["parked"]).encode()) == 480
+    assert len(str(said.patch["parked"]).encode()) == 400
     assert said.log is not None
     assert said.log.kind == "parked"
 

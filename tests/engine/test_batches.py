@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from flowfabric.core.model import Want
+from flowfabric.core.names import TAGS_MAX
 from flowfabric.core.states import State
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Failed
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.testing.build import TTL_MS, order
-from flowfabric.testing.faults import FaultyStore, Verb
+from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.engine.desk import BROKEN, Desk, forged
 
 
@@ -85,3 +92,39 @@ async def test_a_policy_that_cannot_be_read_spoils_no_other_outcome(desk: Desk) 
         "",
     ]
     assert (await desk.head(bad.id)).state is State.ACTIVE
+
+
+async def test_more_leases_than_one_call_takes_are_renewed_however_slow_the_store_is(
+    desk: Desk,
+) -> None:
+    many = BATCH_LIMIT + 100
+    await desk.engine.submit([order(number) for number in range(many)])
+    leases = await desk.claim(BATCH_LIMIT) + await desk.claim(BATCH_LIMIT)
+
+    async def slow() -> None:
+        desk.clock.advance(SKEW_LIMIT_MS - 100)
+
+    faulty = FaultyStore(desk.store, [Fault(Verb.APPLY, 2, Kind.DELAY, hook=slow)])
+    engine = Engine(faulty, clock=desk.clock)
+    desk.clock.advance(10_000)
+    renewed = await engine.renew(leases, TTL_MS)
+    assert [answer.error for answer in renewed] == [None] * many
+    assert faulty.calls[Verb.APPLY] == 2
+
+
+async def test_operators_who_write_at_once_all_have_their_way(desk: Desk) -> None:
+    """Also if a rival wrote in the same millisecond what looks like one's own."""
+    id = await desk.submit()
+    keys = [f"race.k{number}" for number in range(6)]
+    await asyncio.gather(*(desk.engine.set_tags(id, {key: "1"}) for key in keys))
+    (loaded,) = await desk.store.load(Want(ids=[id], tags=True))
+    assert loaded is not None
+    assert sorted(loaded.tags) == keys
+
+
+async def test_tags_of_one_execution_are_limited_however_they_came(desk: Desk) -> None:
+    id = await desk.submit(order(tags={f"a.k{number}": "1" for number in range(TAGS_MAX)}))
+    with pytest.raises(InvalidInput) as refused:
+        await desk.engine.set_tags(id, {"b.one": "1"})
+    assert refused.value.field == "tags"
+    assert await desk.engine.set_tags(id, {"a.k0": "2"}) == 1

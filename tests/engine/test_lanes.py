@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.core.states import LaneState, State
 from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.errors import Conflict, InvalidInput, LaneClosed
@@ -115,7 +116,7 @@ async def test_a_lane_that_keeps_changing_is_a_conflict(desk: Desk) -> None:
     engine = Engine(FaultyStore(desk.store, plan), clock=desk.clock)
     with pytest.raises(Conflict, match=LANE):
         await engine.set_lane(LANE, LaneState.PAUSED)
-    assert len(rivals) == 3
+    assert len(rivals) == len(CONFLICT_PAUSES_SECONDS) + 1
     assert [lane.state for lane in await desk.store.lanes("", 9)] == [LaneState.ACTIVE]
 
 

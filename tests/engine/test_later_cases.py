@@ -13,7 +13,6 @@ FLOWS = "flowfabric.core.graph"
 WAITS = "flowfabric.core.waits"
 ROUTING = "flowfabric.core.routing"
 JANITOR = "flowfabric.engine.janitor"
-POSTGRES = "flowfabric.store.postgres"
 SETTINGS = "flowfabric.config"
 SERVER = "flowfabric.server"
 REMOTE = "flowfabric.client.remote"
@@ -46,14 +45,6 @@ TELEMETRY = "flowfabric.telemetry"
             marks=[
                 pytest.mark.case("LS-041"),
                 pytest.mark.xfail(strict=True, reason="step 6: capabilities of workers"),
-            ],
-        ),
-        pytest.param(
-            POSTGRES,
-            id="postgres",
-            marks=[
-                pytest.mark.case("BC-019"),
-                pytest.mark.xfail(strict=True, reason="step 2: the Postgres store"),
             ],
         ),
         pytest.param(

@@ -21,7 +21,8 @@ from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
-from tests.conftest import Size, store_url
+from tests.conftest import Size, discard
+from tests.servers import store_url
 
 SEARCH = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 
@@ -51,18 +52,27 @@ def test_every_invariant_holds_after_every_step(size: Size) -> None:
     assert tally.done() >= CERTAIN
 
 
+# Histories and steps beside the memory store; a server takes longer for each.
+SIZES = {
+    "sqlite": {"small": (25, 40), "long": (500, 60)},
+    "postgres": {"small": (15, 50), "long": (200, 60)},
+    "valkey": {"small": (15, 50), "long": (300, 60)},
+    "valkey-cluster": {"small": (12, 50), "long": (150, 60)},
+}
+
+
 @pytest.mark.lab
-def test_sqlite_lives_through_the_same_histories(size: Size, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_store_lives_through_the_same_histories(kind: str, size: Size, tmp_path: Path) -> None:
     """Beside the memory store: the same answers and the same records after every step."""
     numbers = count()
 
     def both(clock: VirtualClock) -> Sequence[Store]:
-        url = store_url("sqlite", tmp_path / f"{next(numbers)}.db")
+        url = store_url(kind, tmp_path / f"{next(numbers)}.db")
         return [MemoryStore(clock), open_store(url, clock=clock)]
 
-    how = lasting(500, 60) if size == "long" else lasting(25, 40)
-    tally = play(both, how)
-    sys.stdout.write(f"memory and sqlite: {tally}\n")
+    tally = play(both, lasting(*SIZES[kind][size]), discard)
+    sys.stdout.write(f"memory and {kind}: {tally}\n")
     assert tally.done() >= CERTAIN
 
 

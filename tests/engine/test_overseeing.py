@@ -9,6 +9,7 @@ import pytest
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.operator import ExpireReason, RevokeOutcome
 from flowfabric.core.states import PublicState, Reason, State
+from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
     Conflict,
@@ -167,7 +168,7 @@ async def test_a_race_that_is_always_lost_is_a_conflict(desk: Desk) -> None:
     engine, changes = await change_between(desk, id, times=99)
     with pytest.raises(Conflict) as refused:
         await engine.change_priority(id, 9)
-    assert len(changes) == 3
+    assert len(changes) == len(CONFLICT_PAUSES_SECONDS) + 1
     assert refused.value.details == {"execution": id}
     assert (await desk.snapshot(id)).priority == 0
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Lease
+from flowfabric.core.model import Lease, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
-from flowfabric.core.states import PublicState, Reason, State
+from flowfabric.core.states import LaneState, PublicState, Reason, State
 from flowfabric.engine.engine import Engine, Submitted
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Finished, Outcome, Released
-from flowfabric.errors import ExecutionNotActive, FlowFabricError, StaleLease
-from flowfabric.testing.build import TTL_MS, order, policy
+from flowfabric.errors import (
+    ExecutionNotActive,
+    FlowFabricError,
+    InvalidInput,
+    LaneClosed,
+    StaleLease,
+)
+from flowfabric.testing.build import LANE, TTL_MS, order, policy
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.engine.desk import BROKEN, Desk
 
@@ -117,6 +124,46 @@ async def test_a_submit_that_is_repeated_makes_nothing_new(desk: Desk) -> None:
     id = await desk.submit(order(1))
     assert await desk.engine.submit([order(1)]) == [Submitted(id, created=False)]
     assert await desk.history(id) == ["submitted"]
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_a_submit_that_is_repeated_too_late_is_answered_like_the_first(
+    desk: Desk, key: str | None
+) -> None:
+    wanted = order(1, key=key, deadline_ms=desk.clock.now_ms() + 1_000)
+    id = await desk.submit(wanted)
+    desk.clock.advance(1_000)
+    new = order(2, deadline_ms=wanted.deadline_ms)
+    again, refused = await desk.engine.submit([wanted, new])
+    assert again == Submitted(id, created=False)
+    assert isinstance(refused.error, InvalidInput)
+    assert refused.error.field == "deadline"
+    assert await desk.store.load(Want(ids=[new.id])) == [None]
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_a_submit_that_is_repeated_to_a_closed_lane_is_answered_like_the_first(
+    desk: Desk, key: str | None
+) -> None:
+    id = await desk.submit(order(1, key=key))
+    await desk.engine.set_lane(LANE, LaneState.DRAINING)
+    again, refused = await desk.engine.submit([order(1, key=key), order(2, key="other")])
+    assert again == Submitted(id, created=False)
+    assert isinstance(refused.error, LaneClosed)
+    await desk.engine.set_lane(LANE, LaneState.ACTIVE)
+    assert (await desk.engine.submit([order(2, key="other")]))[0].created
+
+
+async def test_a_claim_that_is_repeated_is_answered_although_its_lane_was_paused(
+    desk: Desk,
+) -> None:
+    await desk.engine.submit([order(number) for number in range(2)])
+    claim = partial(desk.engine.claim, [LANE], 1, worker="w", token="mine", ttl_ms=TTL_MS)
+    first = await claim()
+    await desk.engine.set_lane(LANE, LaneState.PAUSED)
+    assert await claim(repeated=True) == first
+    await desk.engine.complete(first[0], b"1")
+    assert await claim(repeated=True) == []
 
 
 async def test_a_claim_that_is_repeated_answers_the_same_leases(desk: Desk) -> None:

@@ -58,7 +58,7 @@ async def test_a_client_that_waits_for_ends_can_be_closed(store: Store) -> None:
     await asyncio.wait([waiting])
     async with asyncio.timeout(30):
         await app.close()
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() <= before
 
 
 @pytest.mark.case("SH-007")

@@ -16,13 +16,17 @@ from flowfabric.core.states import PublicState, Reason, State
 from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Duty
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
+from tests.conftest import write_raw
 from tests.engine.desk import Desk
 
 
@@ -233,6 +237,8 @@ async def write_policy(desk: Desk, id: ExecutionId, text: str) -> None:
             with sqlite3.connect(file.path) as raw:
                 raw.execute("UPDATE execution SET policy = ? WHERE id = ?", (text, id))
             raw.close()
+        case PostgresStore() | ValkeyStore() as server:
+            await write_raw(server, id, "policy", text)
 
 
 class TestWaking:
@@ -257,3 +263,15 @@ class TestWaking:
     async def test_every_timer_wakes_one_that_waits_for_none(self, desk: Desk) -> None:
         desk.timekeeper.hear(Hint(due_ms=10**15))
         assert desk.timekeeper.loop._woken.is_set()
+
+
+async def test_timers_that_take_long_to_read_are_served_with_the_time_of_now(desk: Desk) -> None:
+    id = await due_for(desk, Duty.LEASE_EXPIRY)
+
+    async def slow() -> None:
+        desk.clock.advance(SKEW_LIMIT_MS + 200)
+
+    faulty = FaultyStore(desk.store, [Fault(Verb.DUE, 1, Kind.DELAY, times=99, hook=slow)])
+    swept = await Timekeeper(faulty, desk.engine.clock).run_once()
+    assert (swept.processed, swept.errors, len(faulty.hit)) == (1, 0, 1)
+    assert (await desk.head(id)).state is State.ORPHANED

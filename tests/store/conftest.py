@@ -10,7 +10,7 @@ import pytest
 
 from flowfabric.store import Store, open_store
 from flowfabric.testing import VirtualClock
-from tests.conftest import store_url
+from tests.servers import store_url
 from tests.store.racing import CONTENDERS
 
 

@@ -20,7 +20,7 @@ async def rows_of(store: Store) -> dict[str, int]:
 
 
 async def test_nothing_is_pending_once_it_is_set_up(store: Store) -> None:
-    assert await keeping(store).pending() == []
+    assert await keeping(store).unmigrated() == []
 
 
 async def test_every_part_is_counted(store: Store, clock: VirtualClock) -> None:

@@ -10,8 +10,8 @@ import pytest
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
-from flowfabric.core.states import LaneState, State
-from flowfabric.core.transition import Applied, Changeset, LaneChange
+from flowfabric.core.states import State
+from flowfabric.core.transition import Applied, Changeset
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.protocol import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
@@ -53,8 +53,7 @@ class Caller:
                 return await store.apply([complete(self.lease, now_ms, b"")], now_ms, urgent=True)
             case Verb.COMMIT:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
-                lane = LaneChange("new", 0, LaneState.PAUSED)
-                return await store.commit(Changeset([ended], [lane]), now_ms)
+                return await store.commit(Changeset([ended]), now_ms)
             case _:
                 return await self.read(store, verb)
 

@@ -1,4 +1,4 @@
-"""A program of its own for tests with real processes: `python process.py URL DRAIN`.
+"""A program of its own for tests with real processes: `python process.py URL DRAIN LEASE`.
 
 It works on the store until it is told to stop, and says on standard output what it does.
 """
@@ -25,8 +25,8 @@ class Program(NamedTuple):
     forever: ff.Task[None]
 
 
-def make(url: str, drain: str = "30s") -> Program:
-    app = ff.App(url, drain=drain)
+def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> Program:
+    app = ff.App(url, drain=drain, lease_ttl=lease_ttl)
 
     @app.task
     async def work(name: str, waits: bool = False) -> str:

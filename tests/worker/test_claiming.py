@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from flowfabric.core.model import Lease
+from flowfabric.core.model import Claim, Lease
 from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
 from flowfabric.testing.build import TTL_MS, order
@@ -160,3 +160,39 @@ async def test_a_claim_wakes_whoever_keeps_the_timers(floor: Floor) -> None:
     started_ms = (await floor.status(id)).started_ms
     assert started_ms is not None
     assert started_ms + TTL_MS in heard
+
+
+async def test_work_that_is_claimed_too_late_is_not_begun(
+    floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[int] = []
+    claim = floor.engine.store.claim
+
+    async def slow(ask: Claim) -> list[Lease]:
+        leases = await claim(ask)
+        floor.clock.advance(TTL_MS * len(leases))
+        return leases
+
+    @floor.task
+    async def work() -> None:
+        began.append(1)
+
+    id = await floor.submit("work")
+    monkeypatch.setattr(floor.engine.store, "claim", slow)
+    async with floor.working():
+        await floor.until(State.ACTIVE, 1)
+    assert began == []
+    assert await floor.kinds(id) == ["submitted", "claimed"]
+
+
+async def test_a_worker_cancelled_in_a_claim_hands_back_what_it_took(
+    floor: Floor, faulty: FaultyStore
+) -> None:
+    @floor.task
+    async def work() -> None: ...
+
+    id = await floor.submit("work")
+    faulty.plan.append(Fault(Verb.CLAIM, faulty.calls[Verb.CLAIM] + 1, Kind.CANCELLED))
+    with pytest.raises(asyncio.CancelledError):
+        await floor.worker().run()
+    assert await floor.kinds(id) == ["submitted", "claimed", "released"]

@@ -20,7 +20,7 @@ from flowfabric.store.clock import SystemClock
 from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.worker.keeper import Keeper
-from tests.worker.floor import Floor
+from tests.worker.floor import PATIENCE_SECONDS, Floor
 
 Lost = list[tuple[ExecutionId, FlowFabricError]]
 
@@ -40,6 +40,7 @@ async def held(floor: Floor, count: int) -> list[Lease]:
 
 
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(floor: Floor) -> None:
+    renewed: list[bool] = []
     async with floor.working() as worker:
 
         @floor.task
@@ -47,13 +48,14 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(floor: Floor
             renewing = threading.Thread(target=renew_from_another_thread)
             renewing.start()
             # Not awaited: meanwhile this event loop does nothing at all.
-            renewing.join(10)
+            renewing.join(PATIENCE_SECONDS)
+            assert renewed == [True, True, True]
             return "still mine"
 
         def renew_from_another_thread() -> None:
             for _ in range(3):
                 floor.clock.advance(TTL_MS - 1_000)
-                assert asyncio.run(worker._keeper.renew_all())
+                renewed.append(asyncio.run(worker._keeper.renew_all()))
 
         id = await floor.submit("blocks")
         await floor.until(State.COMPLETED, 1)

@@ -57,7 +57,7 @@ def migrate(
     """
 
     async def work(opened: Store, keeping: Upkeep) -> list[str]:
-        names = await keeping.pending()
+        names = await keeping.unmigrated()
         if not plan:
             await opened.migrate()
         return names

@@ -26,6 +26,7 @@ from flowfabric.core.lifecycle import Order
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.errors import FlowFabricError
 
 R = TypeVar("R")
 
@@ -72,24 +73,42 @@ class Client:
 
     async def start(self, request: Request, decode: Callable[[bytes], R]) -> Handle[R]:
         """Submit one; calls at the same time share one call to the store."""
-        submitted = await self._submits.submit(self._order(request))
-        return self._handle(submitted, decode)
+        order = self._order(request)
+        self.results.expect([order.id])
+        try:
+            submitted = await self._submits.submit(order)
+        except BaseException:
+            self.results.forget(order.id)
+            raise
+        return self._handle(order, submitted, decode)
 
     async def start_many(
         self, requests: Sequence[tuple[Request, Callable[[bytes], R]]]
     ) -> list[Handle[R]]:
-        """Submit many, in order. The first refusal is raised when all others are submitted."""
+        """Submit many, in order. The first refusal is raised when all others are submitted.
+
+        Its details say which executions were made, and how many were refused.
+        """
         handles: list[Handle[R]] = []
-        refused: list[Exception] = []
+        refused: list[FlowFabricError] = []
         for start in range(0, len(requests), BATCH_LIMIT):
             batch = requests[start : start + BATCH_LIMIT]
-            answers = await self._engine.submit([self._order(request) for request, _ in batch])
-            for (_, decode), submitted in zip(batch, answers, strict=True):
-                if submitted.error is not None:
-                    refused.append(submitted.error)
-                else:
-                    handles.append(self._handle(submitted, decode))
+            orders = [self._order(request) for request, _ in batch]
+            self.results.expect([order.id for order in orders])
+            try:
+                answers = await self._engine.submit(orders)
+            except BaseException:
+                for order in orders:
+                    self.results.forget(order.id)
+                raise
+            for (_, decode), order, submitted in zip(batch, orders, answers, strict=True):
+                try:
+                    handles.append(self._handle(order, submitted, decode))
+                except FlowFabricError as error:
+                    refused.append(error)
         if refused:
+            made = [handle.id for handle in handles]
+            refused[0].details |= {"started": made, "refused": len(refused)}
             raise refused[0]
         return handles
 
@@ -103,7 +122,11 @@ class Client:
     async def _submit(self, orders: Sequence[Order]) -> Sequence[Submitted | Exception]:
         return await self._engine.submit(orders)
 
-    def _handle(self, submitted: Submitted, decode: Callable[[bytes], R]) -> Handle[R]:
+    def _handle(
+        self, order: Order, submitted: Submitted, decode: Callable[[bytes], R]
+    ) -> Handle[R]:
+        if not submitted.created:
+            self.results.forget(order.id)
         if submitted.error is not None:
             raise submitted.error
         return self.handle(submitted.id, decode)

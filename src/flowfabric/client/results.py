@@ -2,12 +2,14 @@
 
 In this process the end of an execution is heard as a hint. When another process has written, the
 log is read from where it was left: it never misses a line, so no end is missed either. Polling
-the log now and then is the net under both.
+the log now and then is the net under both. What is submitted while the log is followed cannot have
+ended unheard, so waiting for it begins without a look at the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from itertools import islice
 
@@ -17,11 +19,14 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import TERMINAL
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.errors import CursorExpired, FlowFabricError, StoreUnavailable
+from flowfabric.errors import CursorExpired, StoreUnavailable
+
+logger = logging.getLogger("flowfabric.client")
 
 NET_SECONDS = 5.0
 BATCH = 500
 FEED = 1_000
+EXPECTED_LIMIT = 50_000
 
 
 class Results:
@@ -31,17 +36,30 @@ class Results:
         self._engine = engine
         self._waiting: dict[ExecutionId, list[asyncio.Future[Ended]]] = {}
         self._asked: dict[ExecutionId, None] = {}
+        self._expected: dict[ExecutionId, None] = {}
         self._looking: asyncio.Task[None] | None = None
         self._follower: asyncio.Task[None] | None = None
         self._foreign = asyncio.Event()
         self._cursor = ""
+
+    def expect(self, ids: Sequence[ExecutionId]) -> None:
+        """These will be submitted now for the first time: hear of their ends from the beginning."""
+        if self._cursor:
+            self._expected.update(dict.fromkeys(ids))
+            for id in list(islice(self._expected, max(len(self._expected) - EXPECTED_LIMIT, 0))):
+                del self._expected[id]
+
+    def forget(self, id: ExecutionId) -> None:
+        """It was not made now, or nobody knows: whether it has ended must be looked up."""
+        self._expected.pop(id, None)
 
     async def wait(self, id: ExecutionId) -> Ended:
         """The execution with its result, once it is over. Raises when there is none such."""
         self._follow()
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(future)
-        self._ask(id)
+        if id not in self._expected:
+            self._ask(id)
         try:
             return await future
         except asyncio.CancelledError:
@@ -61,7 +79,7 @@ class Results:
 
     def _follow(self) -> None:
         """Start to listen before the first look: what ends in between is then not missed."""
-        if self._follower is not None:
+        if self._follower is not None and not self._follower.done():
             return
         self._follower = asyncio.get_running_loop().create_task(self._follow_log())
         self._engine.hints.subscribe(self._hear)
@@ -72,8 +90,12 @@ class Results:
         for ended in hint.finished:
             self._deliver(ended)
         for id in hint.ended:
-            if id in self._waiting:
-                self._ask(id)
+            self._heard(id)
+
+    def _heard(self, id: ExecutionId) -> None:
+        self.forget(id)
+        if id in self._waiting:
+            self._ask(id)
 
     def _ask(self, id: ExecutionId) -> None:
         """Look at it soon, together with all others that somebody asks about meanwhile."""
@@ -118,6 +140,7 @@ class Results:
             await self._look_at([id])
 
     def _deliver(self, ended: Ended) -> None:
+        self.forget(ended.id)
         for future in self._waiting.pop(ended.id, ()):
             if not future.done():
                 future.set_result(ended)
@@ -139,10 +162,10 @@ class Results:
             try:
                 await self._read_log()
             except CursorExpired:
-                self._cursor = ""
-                self._ask_for_all()
-            except FlowFabricError:
-                # The store is away; the net asks again.
+                self._lose_track()
+            except Exception as error:
+                # Whatever it was, who waits for work done elsewhere depends on this.
+                logger.warning("the log could not be read: %r", error)
                 await asyncio.sleep(NET_SECONDS)
             try:
                 async with asyncio.timeout(NET_SECONDS):
@@ -154,8 +177,8 @@ class Results:
         self._foreign.clear()
         if not self._cursor:
             newest = await self._engine.read.events(Feed(newest=True))
+            self._lose_track()
             self._cursor = newest[-1].cursor if newest else ""
-            self._ask_for_all()
             return
         ends = tuple(TERMINAL)
         while lines := await self._engine.read.events(
@@ -163,11 +186,13 @@ class Results:
         ):
             self._cursor = lines[-1].cursor
             for line in lines:
-                if line.execution in self._waiting:
-                    self._ask(line.execution)
+                self._heard(line.execution)
             if len(lines) < FEED:
                 return
 
-    def _ask_for_all(self) -> None:
+    def _lose_track(self) -> None:
+        """Ends may have been missed: ask about everything that somebody waits for."""
+        self._cursor = ""
+        self._expected.clear()
         for id in self._waiting:
             self._ask(id)

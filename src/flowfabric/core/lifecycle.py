@@ -30,6 +30,8 @@ from flowfabric.core.transition import Held, LogLine, Transition, begin, clip
 from flowfabric.errors import InvalidInput
 
 CATEGORY_LIMIT = 64
+# Two clocks may each be half a second off when they are compared with the store's.
+OLD_COPY_MS = 1_000
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -58,10 +60,21 @@ class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     digest: str = ""
 
 
-def submit(order: Order, now_ms: int) -> Submission:
+def lateness(order: Order, now_ms: int) -> InvalidInput | None:
+    """Why it can be made no longer, if its deadline has passed. It may have been made before."""
+    deadline = _instant(order.deadline_ms, "deadline")
+    if deadline is None or deadline > now_ms:
+        return None
+    return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+
+
+def submit(order: Order, now_ms: int, *, create: bool = True) -> Submission:
     """The head of a new execution, and what is written beside it; refuses what is out of range."""
     _require_names(order.namespace, order.lane, order.kind)
     policy = parse_policy(order.policy)
+    late = lateness(order, now_ms)
+    if create and late is not None:
+        raise late
     limits = policy.timeout_policy
     facts = Facts(
         deadline_ms=deadline_of(order, now_ms),
@@ -75,6 +88,7 @@ def submit(order: Order, now_ms: int) -> Submission:
         key=names.idempotency_key(order.key),
         digest=names.note(order.digest, "digest") if order.digest else "",
         key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
+        create=create,
     )
 
 
@@ -88,13 +102,10 @@ def _require_names(namespace: str, lane: str, kind: str) -> None:
 
 def deadline_of(order: Order, now_ms: int) -> int | None:
     """When it must have ended, said by the order or by its policy."""
-    deadline = _instant(order.deadline_ms, "deadline")
-    if deadline is None:
-        span = parse_policy(order.policy).timeout_policy.execution_deadline_ms
-        return None if span is None else now_ms + span
-    if deadline <= now_ms:
-        raise InvalidInput("is in the past", field="deadline", hint="give an instant to come")
-    return deadline
+    if order.deadline_ms is not None:
+        return order.deadline_ms
+    span = parse_policy(order.policy).timeout_policy.execution_deadline_ms
+    return None if span is None else now_ms + span
 
 
 def _instant(value: int | None, field: str) -> int | None:
@@ -153,11 +164,16 @@ def start(lease: Lease, now_ms: int) -> Transition:
 
 
 def renew(lease: Lease, now_ms: int, ttl_ms: int) -> Transition:
-    """Move the end of the lease, never back: the timer stays where it is and must not be late."""
-    patch: dict[str, Value] = {
-        "lease_until_ms": max(now_ms + ttl_ms, lease.until_ms),
-        "renewed_ms": now_ms,
-    }
+    """Move the end of the lease, never back: the timer stays where it is and must not be late.
+
+    A copy of the lease that is about to end was renewed since, or will be too late; in the first
+    case the timer may have moved behind what this renewal says, so it is set as well.
+    """
+    until_ms = max(now_ms + ttl_ms, lease.until_ms)
+    patch: dict[str, Value] = {"lease_until_ms": until_ms, "renewed_ms": now_ms}
+    if lease.until_ms <= now_ms + OLD_COPY_MS:
+        known = (until_ms, lease.head.attempt_until_ms, lease.head.deadline_ms)
+        patch["due_ms"] = min(instant for instant in known if instant is not None)
     return Transition(lease.id, held(lease), Writer.WORKER, patch)
 
 

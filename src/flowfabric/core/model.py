@@ -221,7 +221,10 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An execution to be inserted, with what is written once beside its head."""
+    """An execution to be inserted, with what is written once beside its head.
+
+    `create=False`: it can be made no longer, but may have been made before; only look for it.
+    """
 
     execution: Execution
     payload: bytes
@@ -229,14 +232,19 @@ class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     key: str | None = None
     digest: str = ""
     key_until_ms: int = 0
+    create: bool = True
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one submission: the id that exists now, and whether it did before."""
+    """The answer to one submission: the id that exists now, and whether it did before.
+
+    `exists` is False only for what was to be looked for and is not there.
+    """
 
     id: ExecutionId
     created: bool
     digest: str = ""
+    exists: bool = True
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
+from flowfabric.core import names
 from flowfabric.core.endings import Ending, ended_from_outside
 from flowfabric.core.leases import lose
 from flowfabric.core.model import Admission, Execution, Lease, Loss, Value, Writer
@@ -36,6 +38,9 @@ from flowfabric.errors import (
 )
 
 RECHECK_MS = 5_000
+
+
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 
 class Source(StrEnum):
@@ -163,7 +168,11 @@ def change_priority(row: Execution, now_ms: int, priority: int) -> Transition:
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
 
 
-def set_tags(row: Execution, now_ms: int, tags: Mapping[str, str]) -> Transition:
+def set_tags(
+    row: Execution, now_ms: int, tags: Mapping[str, str], *, known: Mapping[str, str] = NO_TAGS
+) -> Transition:
+    """Set tags; those that are known stay, and together they must not be too many."""
+    names.tags({**known, **tags})
     patch: dict[str, Value] = {"updated_ms": now_ms}
     line = LogLine("tagged", {"keys": clip(",".join(sorted(tags)))})
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line, tags=tags)

@@ -15,7 +15,7 @@ is now and says which duty it was; nothing due means that the timer is armed aga
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import msgspec
 
@@ -111,6 +111,8 @@ def on_due(row: Execution, now_ms: int) -> Due:
                     row, patch, LogLine("unblocked", {"reason": GATE_REASON[row.admission]})
                 ),
             )
+        case _:
+            assert_never(duty)
 
 
 def _attempt_timeout(row: Execution, now_ms: int) -> Transition:

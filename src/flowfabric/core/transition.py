@@ -37,7 +37,9 @@ from flowfabric.core.states import (
 from flowfabric.errors import IllegalTransition
 
 BATCH_LIMIT = 500
-DETAIL_LIMIT = 480
+# Escaped, and with a category and the names around them, this stays below a kilobyte.
+DETAIL_LIMIT = 400
+_CONTROLS = dict.fromkeys(set(range(32)) - {9, 10, 13}, "\N{REPLACEMENT CHARACTER}")
 
 Patch = Mapping[str, Value]
 
@@ -152,7 +154,7 @@ def refuse_doubles(names: Sequence[str]) -> None:
 
 def clip(text: str, limit_bytes: int = DETAIL_LIMIT) -> str:
     """What people say, within the limit of a log line, as text that every store can keep."""
-    data = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
+    data = text.translate(_CONTROLS).encode(errors="replace")
     if len(data) <= limit_bytes:
         return data.decode()
     return data[: limit_bytes - 3].decode(errors="ignore") + "…"

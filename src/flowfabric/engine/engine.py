@@ -16,7 +16,7 @@ from flowfabric.core import lifecycle, names, operator, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
 from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
+from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
@@ -101,7 +101,8 @@ class Engine:
         """Make executions, in order, in as few calls as the batch limit allows.
 
         A key that was used before answers the execution it made; with another payload it is a
-        conflict. An order that is refused is answered with why and spoils no other.
+        conflict. So does an id. An order that is refused is answered with why and spoils no other;
+        one whose lane was closed or whose deadline passed is refused only if it is new.
         """
         answers: list[Submitted] = []
         for start in range(0, len(orders), BATCH_LIMIT):
@@ -111,24 +112,30 @@ class Engine:
     async def _submit(self, orders: Sequence[Order]) -> list[Submitted]:
         closed = await self.lanes.closed({order.lane for order in orders})
         refused: dict[int, FlowFabricError] = {}
+        too_late: dict[int, FlowFabricError] = {}
 
-        async def once(_: int) -> list[Inserted]:
+        async def once(_: bool) -> list[Inserted]:
             now_ms = self.clock.now_ms()
             batch: list[Submission] = []
             refused.clear()
+            too_late.clear()
             for position, order in enumerate(orders):
+                shut = _lane_refusal(order, closed)
                 try:
                     _require_partition(order.id, self.counts)
-                    batch.append(_submission(order, now_ms, closed))
+                    late = shut or lifecycle.lateness(order, now_ms)
+                    batch.append(lifecycle.submit(order, now_ms, create=late is None))
+                    if late is not None:
+                        too_late[position] = late
                 except FlowFabricError as error:
-                    refused[position] = error
+                    refused[position] = shut or error
             return await self.store.insert(batch, now_ms) if batch else []
 
         inserted = iter(await persistently(self.clock, once))
         return [
             Submitted(order.id, created=False, error=refused[position])
             if position in refused
-            else _submitted(order, next(inserted))
+            else _submitted(order, next(inserted), too_late.get(position))
             for position, order in enumerate(orders)
         ]
 
@@ -157,10 +164,11 @@ class Engine:
         names.worker_name(worker)
         wanted = dict.fromkeys(names.lane_name(lane) for lane in lanes)
         open_lanes = await self.lanes.serving(tuple(wanted))
-        if not open_lanes or limit < 1:
+        # What an earlier call took is answered whatever became of its lane.
+        if limit < 1 or not (open_lanes or repeated):
             return []
 
-        async def once(attempt: int) -> list[Lease]:
+        async def once(is_repeated: bool) -> list[Lease]:
             ask = Claim(
                 namespace=self.namespace,
                 lanes=open_lanes,
@@ -171,13 +179,16 @@ class Engine:
                 now_ms=self.clock.now_ms(),
                 start=start,
                 only=only,
-                repeated=repeated or attempt > 0,
+                repeated=repeated or is_repeated,
             )
             return await self.store.claim(ask)
 
         leases = await persistently(self.clock, once)
         if only is not None and not leases:
             await self.read.load(only)
+        # A claim starts timers; unless told, whoever keeps them looks only now and then.
+        due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
+        self.hints.publish(Hint(due_ms=min(due, default=None)))
         return leases
 
     async def start(self, lease: Lease) -> Lease:
@@ -196,6 +207,12 @@ class Engine:
     async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         """Move the end of many leases in one call. A lease that is lost is answered with why."""
         _require_ttl(ttl_ms)
+        answers: list[Renewed] = []
+        for start in range(0, len(leases), BATCH_LIMIT):
+            answers.extend(await self._renew(leases[start : start + BATCH_LIMIT], ttl_ms))
+        return answers
+
+    async def _renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         now_ms, replies = await self._apply(
             lambda now_ms: [lifecycle.renew(lease, now_ms, ttl_ms) for lease in leases],
             urgent=True,
@@ -217,6 +234,12 @@ class Engine:
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         """Say what became of many leases in one call; one refusal spoils no other."""
+        answers: list[Finished] = []
+        for start in range(0, len(outcomes), BATCH_LIMIT):
+            answers.extend(await self._finish(outcomes[start : start + BATCH_LIMIT]))
+        return answers
+
+    async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         decided: list[Transition | FlowFabricError] = []
 
         def decide_all(now_ms: int) -> list[Transition]:
@@ -322,7 +345,14 @@ class Engine:
     async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
         """Set tags, other keys stay; answers how many were set."""
         checked = names.tags(tags)
-        await self._decide(id, lambda row, now_ms: operator.set_tags(row, now_ms, checked))
+        await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id], tags=True),
+            lambda loaded, now_ms: operator.set_tags(
+                loaded.head, now_ms, checked, known=loaded.tags
+            ),
+        )
         return len(checked)
 
     async def set_lane(self, name: str, state: LaneState) -> None:
@@ -332,7 +362,12 @@ class Engine:
     # -- the two roads to the store ---------------------------------------------------------
 
     async def _decide(self, id: ExecutionId, decide: Decide[T]) -> Transition | T:
-        return await decide_and_commit(self.store, self.clock, id, decide)
+        return await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id]),
+            lambda loaded, now_ms: decide(loaded.head, now_ms),
+        )
 
     async def _change(self, id: ExecutionId, decide: Decide[Transition]) -> PublicState:
         done = await self._decide(id, decide)
@@ -343,7 +378,7 @@ class Engine:
     ) -> tuple[int, list[Applied | Rejected]]:
         """Decide and apply; a clock that was off means deciding again with the right time."""
 
-        async def once(_: int) -> tuple[int, list[Applied | Rejected]]:
+        async def once(_: bool) -> tuple[int, list[Applied | Rejected]]:
             now_ms = self.clock.now_ms()
             transitions = decide(now_ms)
             replies: dict[int, Applied | Rejected] = {}
@@ -378,13 +413,15 @@ def _require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
         )
 
 
-def _submission(order: Order, now_ms: int, closed: Mapping[str, LaneState]) -> Submission:
-    if order.lane in closed:
-        raise LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
-    return lifecycle.submit(order, now_ms)
+def _lane_refusal(order: Order, closed: Mapping[str, LaneState]) -> FlowFabricError | None:
+    if order.lane not in closed:
+        return None
+    return LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
 
 
-def _submitted(order: Order, inserted: Inserted) -> Submitted:
+def _submitted(order: Order, inserted: Inserted, too_late: FlowFabricError | None) -> Submitted:
+    if not inserted.exists:
+        return Submitted(order.id, created=False, error=too_late)
     # The same id is the same order, sent again after its key had run out.
     is_same = inserted.digest == order.digest or (inserted.id == order.id and not inserted.digest)
     if not inserted.created and order.key is not None and not is_same:

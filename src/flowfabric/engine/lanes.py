@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 
 from flowfabric.core.model import Lane
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
-from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
+from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS, apart, persistently
 from flowfabric.errors import Conflict
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -44,7 +43,7 @@ class Lanes:
         return {name: state for name, state in states.items() if state not in _ACCEPTING}
 
     async def set(self, name: str, state: LaneState) -> None:
-        for pause in (*PAUSES_SECONDS, None):
+        for pause in (*CONFLICT_PAUSES_SECONDS, None):
             await self._load()
             lane = self._known.get(name)
             changes = Changeset(lanes=[LaneChange(name, lane.rev if lane else 0, state)])
@@ -52,11 +51,11 @@ class Lanes:
                 await self._load()
                 return
             if pause is not None:
-                await asyncio.sleep(pause)
+                await apart(pause)
         raise Conflict(f"lane '{name}' kept changing")
 
     async def _commit(self, changes: Changeset) -> bool:
-        async def once(_: int) -> bool:
+        async def once(_: bool) -> bool:
             return await self._store.commit(changes, self._clock.now_ms())
 
         return await persistently(self._clock, once)

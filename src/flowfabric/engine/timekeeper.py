@@ -71,15 +71,17 @@ class Timekeeper:
             logger.warning("timers could not be read", extra={"error": error.code})
             return Sweep(0, 1, {}, again=False, next_ms=self._clock.now_ms() + 1_000)
 
-    async def _sweep(self, _: int) -> Sweep:
+    async def _sweep(self, _: bool) -> Sweep:
         # A clock that is behind would find nothing due, and nothing would tell it.
         self._clock.follow(await self._store.now())
+        due = await self._store.due(self._clock.now_ms(), self._batch)
+        # The answer may have taken a while; what is decided now is decided with the time of now.
         now_ms = self._clock.now_ms()
-        due = await self._store.due(now_ms, self._batch)
         duties: Counter[Duty] = Counter()
         transitions: list[Transition] = []
         failed = 0
         decided: dict[str, Duty | None] = {}
+        unreadable = {row.id for row in due.rows if isinstance(row, Malformed)}
         for row in due.rows:
             transition, duty, is_bad = _decide(row, now_ms)
             transitions.append(transition)
@@ -89,10 +91,11 @@ class Timekeeper:
         refused = 0
         for reply in replies:
             duty = decided[reply.id]
-            refused += not isinstance(reply, Applied)
+            refused += not isinstance(reply, Applied) and reply.id not in unreadable
             if isinstance(reply, Applied) and duty is not None:
                 duties[duty] += 1
-        # A refused row has changed, not gone: its timer may still be due.
+        # A refused row has changed, not gone: its timer may still be due. One that cannot be read
+        # may be refused for ever, and must not keep the loop from resting.
         again = len(due.rows) >= self._batch or refused > 0
         return Sweep(duties.total(), failed, dict(duties), again, due.next_ms)
 
@@ -102,8 +105,8 @@ def _decide(row: Execution | Malformed, now_ms: int) -> tuple[Transition, Duty |
         return _poison(row, now_ms, row.problem)
     try:
         duty, transition = on_due(row, now_ms)
-    except FlowFabricError as error:
-        return _poison(row, now_ms, str(error))
+    except Exception as error:
+        return _poison(row, now_ms, repr(error))
     return transition, duty, False
 
 

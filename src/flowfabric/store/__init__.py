@@ -12,7 +12,6 @@ from flowfabric.store.protocol import Store
 
 __all__ = ["Store", "open_store"]
 
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres"}
 _VALKEY = frozenset(
     name + mode for name in ("valkey", "valkeys", "redis", "rediss") for mode in ("", "+cluster")
 )
@@ -24,26 +23,24 @@ def open_store(
 ) -> Store:
     """The store that a URL names. Nothing is opened or created before `migrate`."""
     parts = urlsplit(url)
+    if parts.fragment:
+        # The URL may hold a password: it is not shown.
+        raise InvalidInput("has a '#'", field="url", hint="write it as %23")
     match parts.scheme:
         case "memory":
             _options(parts.query, ())
             return MemoryStore(clock, counts)
         case "sqlite":
             return _sqlite(url, clock, counts)
+        case "postgresql" | "postgres":
+            return _postgres(url, clock, counts)
         case scheme if scheme in _VALKEY:
             return _valkey(url, clock, counts)
-        case scheme if scheme.split("+")[0] in _EXTRAS:
-            extra = _EXTRAS[scheme.split("+")[0]]
-            raise MissingExtra(
-                f"{scheme}:// needs an extra",
-                field="url",
-                hint=f"pip install 'flowfabric[{extra}]'",
-            )
         case _:
             raise InvalidInput(
                 f"unknown scheme {parts.scheme + '://' if parts.scheme else 'in ' + repr(url)}",
                 field="url",
-                hint="use sqlite:///file.db, valkey://host or memory://",
+                hint="use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or memory://",
             )
 
 
@@ -65,6 +62,18 @@ def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
             f"{synchronous!r} is not possible", field="synchronous", hint="FULL or NORMAL"
         )
     return SqliteStore(path, synchronous=synchronous, clock=clock, counts=counts)
+
+
+def _postgres(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
+    try:
+        from flowfabric.store.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise MissingExtra(
+            "postgresql:// needs an extra", field="url", hint="pip install 'flowfabric[postgres]'"
+        ) from error
+    return PostgresStore(url, clock=clock, counts=counts)
 
 
 def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:

@@ -37,7 +37,7 @@ Listener = Callable[[Hint], None]
 
 
 def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
-    heads: list[Execution] = [submission.execution for submission in batch]
+    heads: list[Execution] = [each.execution for each in batch if each.create]
     due = [head.due_ms for head in heads if head.due_ms is not None]
     return Hint(any(head.state in CLAIMABLE for head in heads), min(due, default=None))
 

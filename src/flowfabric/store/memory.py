@@ -104,6 +104,8 @@ class MemoryStore:
                 return Inserted(known[0], created=False, digest=known[1])
         if row.id in self._rows:
             return Inserted(row.id, created=False)
+        if not submission.create:
+            return Inserted(row.id, created=False, exists=False)
         if submission.key is not None:
             entry = (row.id, submission.digest, submission.key_until_ms)
             self._keys[row.namespace, submission.key] = entry
@@ -322,7 +324,7 @@ class MemoryStore:
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         """Nothing is ever behind what was never written down."""
         return []
 

@@ -79,7 +79,8 @@ class Store(Protocol):
 
         An id that exists is left alone and answered `created=False`. A key that is alive answers
         the execution it belongs to and the digest it was used with; key and execution are written
-        together or not at all. Lanes that are not known yet come to be.
+        together or not at all. Lanes that are not known yet come to be. What is not to be created
+        is only looked for, by key and by id, and answered `exists=False` when it is not there.
         """
         ...
 

@@ -7,6 +7,8 @@ tests compare these numbers.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 
@@ -27,6 +29,22 @@ class Trips:
         self._lock = threading.Lock()
         self._round_trips = 0
         self._statements = 0
+        self._waits = 0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While a store waits for its database by itself, and not for a verb."""
+        with self._lock:
+            self._waits += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits -= 1
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._waits > 0
 
     def add(self, *, round_trips: int = 1, statements: int = 1) -> None:
         with self._lock:

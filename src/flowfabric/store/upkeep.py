@@ -26,7 +26,7 @@ class Size(msgspec.Struct, frozen=True):
 class Upkeep(Protocol):
     """Implemented by every store."""
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         """The names of the migrations that `migrate` would run, in order; none when up to date.
 
         A store that is newer than this program is `StoreMismatch`.

@@ -39,9 +39,12 @@ async def submit(driver: Driver, order: Order) -> object:
     if isinstance(answers, FlowFabricError):
         return answers
     made = answers[0]
-    require(isinstance(made.error, LaneClosed) == is_closed, f"{made} while {lanes}")
+    is_new = first is None and before.row(order.id) is None
+    require(isinstance(made.error, LaneClosed) == (is_closed and is_new), f"{made} in {lanes}")
+    if not is_new:
+        require(made.error is None or isinstance(made.error, IdempotencyConflict), f"{made}")
     if isinstance(made.error, IdempotencyConflict) or made.error is None:
-        wanted = (first or order.id, first is None and before.row(order.id) is None)
+        wanted = (first or order.id, is_new)
         require((made.id, made.created) == wanted, f"{made} for {wanted}")
     if made.error is not None:
         require(before.log == driver.picture.log, f"{made.error} and yet it was written")
@@ -81,7 +84,7 @@ async def claim(driver: Driver, ask: Ask) -> list[Lease] | FlowFabricError:
     mine = [row for row in active if row.lease_token == token]
     ready = [row for row in before.rows if row.state in CLAIMABLE and row.lane in serving]
     ready = [row for row in ready if row.namespace == engine.namespace and only in (None, row.id)]
-    is_answered = ask.again is not None and mine and serving
+    is_answered = ask.again is not None and mine
     wanted = sorted(mine, key=_place) if is_answered else sorted(ready, key=_place)[:limit]
     handed = [lease.id for lease in told]
     require(handed == [row.id for row in wanted], f"handed out {handed}")

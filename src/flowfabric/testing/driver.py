@@ -73,9 +73,6 @@ class Driver:
             await engine.open()
         self._picture = await look(self.store, self.clock.now_ms())
 
-    async def close(self) -> None:
-        await self.store.close()
-
     async def do(self, call: Callable[[], Awaitable[T]], *, writes: int = 1) -> T | FlowFabricError:
         """Call, and judge what became of the store; a refusal is an answer."""
         before = self.picture
@@ -157,12 +154,6 @@ class Driver:
             and (row.epoch, row.lease_token) == (lease.epoch, lease.token)
             and (row.reason is not Reason.GRANTED) == lease.started
         )
-
-    def is_last(self, lease: Lease) -> bool:
-        """Whether its holder was given no newer copy of this lease."""
-        mine = (lease.id, lease.token, lease.epoch)
-        copies = [kept for kept in self.leases if (kept.id, kept.token, kept.epoch) == mine]
-        return copies[-1:] == [lease]
 
 
 def require(holds: bool, otherwise: str) -> None:

@@ -49,14 +49,10 @@ async def hold(
 
 
 async def renew(driver: Driver, pick: Pick, ttl_ms: int) -> object:
-    """One at a time. Who shows an older lease than the last it was given asks for the full time.
-
-    With less it would take back what it was promised meanwhile; the timer stands on that promise.
-    """
+    """One at a time, with any lease that was ever given."""
     lease = await pick_lease(driver, pick, started=None)
     if lease is None:
         return NOTHING
-    ttl_ms = ttl_ms if driver.is_last(lease) else TTL_MS
 
     async def renewed(held: Lease) -> Lease:
         answer = (await driver.engine.renew([held], ttl_ms))[0]

@@ -47,6 +47,12 @@ from flowfabric.testing.strategies import Wish
 from flowfabric.testing.tally import Tally
 
 OpenStores = Callable[[VirtualClock], Sequence[Store]]
+Discard = Callable[[Store], Coroutine[object, object, None]]
+
+
+async def _closed(store: Store) -> None:
+    await store.close()
+
 
 ORDERS_MAX = 12
 
@@ -77,13 +83,16 @@ ENDS = ("cancel", "expire", "cancel own")
 LAST_WORDS = ("complete", "fail", "renew")
 
 
-def play(open_stores: OpenStores, how: settings) -> Tally:
-    """Play as many histories as the settings say; the first that breaks anything is raised."""
+def play(open_stores: OpenStores, how: settings, discard: Discard = _closed) -> Tally:
+    """Play as many histories as the settings say; the first that breaks anything is raised.
+
+    `discard` is what becomes of a store after its history.
+    """
     tally = Tally()
 
     class Played(EngineMachine):
         def __init__(self) -> None:
-            super().__init__(open_stores, tally)
+            super().__init__(open_stores, discard, tally)
 
     run_state_machine_as_test(Played, settings=how)
     return tally
@@ -92,8 +101,9 @@ def play(open_stores: OpenStores, how: settings) -> Tally:
 class EngineMachine(RuleBasedStateMachine):
     """One history. Every rule is one call of a verb on every store."""
 
-    def __init__(self, open_stores: OpenStores, tally: Tally) -> None:
+    def __init__(self, open_stores: OpenStores, discard: Discard, tally: Tally) -> None:
         super().__init__()
+        self._discard = discard
         tally.histories += 1
         self.tally = tally
         self.clock = VirtualClock()
@@ -116,7 +126,7 @@ class EngineMachine(RuleBasedStateMachine):
                     self._runner.run(finish_everything(driver))
         finally:
             for driver in self.drivers:
-                self._runner.run(driver.close())
+                self._runner.run(self._discard(driver.store))
             self._runner.close()
 
     def _all(self, verb: str, step: Callable[[Driver], Coroutine[object, object, object]]) -> None:

@@ -61,6 +61,9 @@ async def run_attempt(
         return Completed(lease, handler.result.encode(result))
     except Invalid as error:
         return Failed(lease, Failure(str(error), BAD_RESULT, fatal=True))
+    except Exception as error:
+        # What is returned may run user code when it is read.
+        return Failed(lease, Failure(f"result: {causes(error)}", BAD_RESULT, fatal=True))
 
 
 async def _in_thread(call: Callable[[], object], threads: Executor) -> object:

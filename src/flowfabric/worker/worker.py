@@ -15,17 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 from flowfabric.core import names
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.engine.outcomes import Finished, Outcome, Released
+from flowfabric.engine.outcomes import Failed, Finished, Outcome, Released
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
-from flowfabric.worker.keeper import Keeper
-from flowfabric.worker.runner import run_attempt, unknown_task
+from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
+from flowfabric.worker.runner import HANDLER_PANIC, run_attempt, told, unknown_task
 
 logger = logging.getLogger("flowfabric.worker")
 
@@ -90,6 +91,7 @@ class Worker:
                 except asyncio.CancelledError as error:
                     # Raised inside the group it would end the finisher before all is stored.
                     interrupted = error
+                    await self._hand_back_unanswered()
                     await self._drain(0.0)
                 finally:
                     self._finisher.close(max(self._drain_seconds, CANCEL_SECONDS))
@@ -115,24 +117,23 @@ class Worker:
         if room < 1 or not self._finisher.has_room:
             await self._freed.wait()
             return
-        leases = await self._claim(room)
+        leases = [lease for lease in await self._claim(room) if self._is_worth_starting(lease)]
         self._keeper.hold(leases)
         for lease in leases:
             task = asyncio.get_running_loop().create_task(self._attempt(lease))
             self._running[lease.head.id, lease.head.epoch] = (lease, task)
         if leases:
             self._idle.reset()
-            self._tell_timers(leases)
         if len(leases) == room:
             # Let what was just started run before more is claimed.
             await asyncio.sleep(0)
         else:
             await self._rest()
 
-    def _tell_timers(self, leases: Sequence[Lease]) -> None:
-        """A claim starts timers; unless told, whoever keeps them looks only now and then."""
-        due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
-        self._engine.hints.publish(Hint(due_ms=min(due, default=None)))
+    def _is_worth_starting(self, lease: Lease) -> bool:
+        """Not if it is over before it begins: the answer of a store in trouble can take long."""
+        left_ms = lease.until_ms - self._engine.clock.now_ms()
+        return left_ms > SAFETY_SECONDS * 1000
 
     async def _claim(self, room: int) -> list[Lease]:
         """New work; after a claim whose answer was lost, first of all what that one took."""
@@ -196,8 +197,14 @@ class Worker:
                 progress = self._engine.progress
                 outcome = await run_attempt(lease, handler, progress, self._threads)
         except asyncio.CancelledError:
-            # A lost lease leaves nothing to say; a drain hands the work back.
-            outcome = Released(lease) if self._is_handing_back else None
+            # A lost lease leaves nothing to say; a drain hands the work back, but not while a
+            # thread still does it: then the lease runs out by itself.
+            is_over = handler is None or handler.is_async
+            outcome = Released(lease) if self._is_handing_back and is_over else None
+        except Exception as error:
+            # Somebody must say what became of the lease, else it would be renewed for ever.
+            logger.exception("an attempt broke", extra={"execution": lease.id})
+            outcome = Failed(lease, Failure(told(error), HANDLER_PANIC))
         finally:
             del self._running[lease.head.id, lease.head.epoch]
             self._freed.set()
@@ -234,6 +241,25 @@ class Worker:
             "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}
         )
         held[1].cancel()
+
+    async def _hand_back_unanswered(self) -> None:
+        """What a claim took whose answer nobody waited for."""
+        if self._unanswered is None:
+            return
+        try:
+            leases = await self._engine.claim(
+                (),
+                BATCH_LIMIT,
+                worker=self.name,
+                token=self._unanswered,
+                ttl_ms=self._ttl_ms,
+                repeated=True,
+            )
+        except FlowFabricError as error:
+            logger.warning("a claim stays unanswered", extra={"error": error.code})
+            return
+        for lease in leases:
+            self._finisher.finish(Released(lease))
 
     async def _drain(self, seconds: float) -> None:
         await self._wait_for_running(seconds)

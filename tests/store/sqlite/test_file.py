@@ -352,3 +352,19 @@ async def test_ten_processes_can_open_a_new_file_at_once(tmp_path: Path) -> None
     store = await opened(path)
     assert len(await store.find(Query())) == 10
     await store.close()
+
+
+async def test_the_event_loop_goes_on_while_the_file_is_held_by_somebody(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    store = SqliteStore(str(path))
+    opening = asyncio.create_task(store.migrate())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not opening.done()
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert (await opening).flow == 256
+    await store.close()

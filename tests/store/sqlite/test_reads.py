@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from flowfabric.core.lifecycle import complete
-from flowfabric.core.model import Malformed, Query, Want
+from flowfabric.core.model import Feed, Malformed, Query, Want
 from flowfabric.core.operator import replay
-from flowfabric.core.states import State
+from flowfabric.core.states import LaneState, State
 from flowfabric.core.timers import poisoned
 from flowfabric.core.transition import Applied
-from flowfabric.errors import FlowFabricError
+from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.errors import Corrupt, FlowFabricError
+from flowfabric.store.clock import FollowingClock
 from flowfabric.store.sqlite import SqliteStore, file
 from flowfabric.store.sqlite import store as store_module
 from flowfabric.testing import VirtualClock
@@ -154,3 +156,65 @@ async def test_bodies_that_are_too_much_for_one_answer_come_in_several(
     assert [each.payload for each in found if each] == list(bodies.values())
     assert [each.attempts[0].result for each in found if each] == list(bodies.values())
     assert [each.result for each in ends if each] == list(bodies.values())
+
+
+@pytest.mark.parametrize("statement", UNREADABLE.values(), ids=UNREADABLE.keys())
+async def test_a_row_that_cannot_be_read_is_named_to_whoever_reads_it(
+    mine: SqliteStore, clock: VirtualClock, statement: str
+) -> None:
+    await put(mine, clock, *(order(n) for n in range(5)))
+    run_raw(mine, statement, execution_id(3))
+    ids = [execution_id(n) for n in range(5)]
+    for reading in (mine.load(Want(ids=ids)), mine.find(Query())):
+        with pytest.raises(Corrupt) as refused:
+            await reading
+        assert refused.value.details == {"execution": execution_id(3)}
+    assert len(await mine.load(Want(ids=ids[:3]))) == 3
+
+
+async def test_an_end_that_cannot_be_read_is_named(mine: SqliteStore, clock: VirtualClock) -> None:
+    await put(mine, clock, *(order(n) for n in range(3)))
+    run_raw(mine, "UPDATE execution SET outcome_detail = x'00ff' WHERE id = ?", execution_id(1))
+    with pytest.raises(Corrupt) as refused:
+        await mine.endings([execution_id(n) for n in range(3)])
+    assert refused.value.details == {"execution": execution_id(1)}
+
+
+async def test_a_row_whose_count_of_writes_is_nonsense_stops_no_other_timer(
+    mine: SqliteStore, clock: VirtualClock
+) -> None:
+    soon = clock.now_ms() + 1_000
+    await put(mine, clock, *(order(n, delay_until_ms=soon) for n in range(3)))
+    run_raw(mine, "UPDATE execution SET rev = 'abc' WHERE id = ?", execution_id(1))
+    clock.set(soon)
+    swept = await Timekeeper(mine, FollowingClock(clock)).run_once()
+    assert (swept.processed, swept.errors, swept.again) == (2, 1, False)
+    assert (await head(mine, execution_id(2))).state is State.WAITING
+
+
+async def test_a_lane_that_cannot_be_read_is_shut_and_stops_no_other(
+    mine: SqliteStore, clock: VirtualClock
+) -> None:
+    await put(mine, clock, order(0), order(1, lane="other"))
+    run_raw(mine, "UPDATE lane SET state = 'bogus' WHERE name = ?", "other")
+    states = {lane.name: lane.state for lane in await mine.lanes("", 10)}
+    assert states == {"main": LaneState.ACTIVE, "other": LaneState.DISABLED}
+
+
+async def test_an_attempt_that_cannot_be_read_is_named(
+    mine: SqliteStore, clock: VirtualClock
+) -> None:
+    lease = await put_and_take(mine, clock, order(0))
+    await apply(mine, clock, complete(lease, clock.now_ms(), b"1"))
+    run_raw(mine, "UPDATE attempt SET kind = 'bogus'")
+    with pytest.raises(Corrupt, match="attempt 0"):
+        await mine.load(Want(ids=[lease.id], attempts=True))
+
+
+async def test_a_log_line_that_cannot_be_read_keeps_nobody_from_the_next(
+    mine: SqliteStore, clock: VirtualClock
+) -> None:
+    await put(mine, clock, order(0), order(1))
+    run_raw(mine, "UPDATE log SET detail = 'no json' WHERE seq = 1")
+    lines = await mine.tail(Feed())
+    assert [line.detail for line in lines] == [{"unreadable": "no json"}, {}]

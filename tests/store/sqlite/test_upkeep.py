@@ -40,7 +40,7 @@ def names_in(folder: Path) -> list[str]:
 
 async def test_asking_creates_nothing(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "store.db"))
-    assert await store.pending() == migration_names("sqlite")
+    assert await store.unmigrated() == migration_names("sqlite")
     assert await store.sizes() == []
     await store.drop()
     assert names_in(tmp_path) == []
@@ -59,7 +59,7 @@ async def test_a_closed_store_is_looked_at_without_a_trace(
     store = await opened(tmp_path / "store.db", clock)
     await put(store, clock, order(0))
     await store.close()
-    assert await store.pending() == []
+    assert await store.unmigrated() == []
     sizes = {part.name: part for part in await store.sizes()}
     assert sizes["execution"].rows == 1
     assert sizes[upkeep.LOG_NAME].bytes == 0
@@ -89,7 +89,7 @@ async def test_a_library_that_cannot_tell_tables_apart_still_knows_the_whole(
     assert sizes[upkeep.REST_NAME] == (tmp_path / "store.db").stat().st_size
 
 
-@pytest.mark.parametrize("look", [SqliteStore.pending, SqliteStore.sizes, SqliteStore.drop])
+@pytest.mark.parametrize("look", [SqliteStore.unmigrated, SqliteStore.sizes, SqliteStore.drop])
 @pytest.mark.parametrize("content", ["table", "text"])
 async def test_a_file_of_somebody_else_is_refused_and_stays(
     tmp_path: Path, look: Callable[[SqliteStore], object], content: str
@@ -118,7 +118,7 @@ async def test_a_newer_file_has_nothing_pending_but_an_error(
     raw.execute("PRAGMA user_version = 99")
     raw.close()
     with pytest.raises(StoreMismatch, match="upgrade"):
-        await SqliteStore(str(tmp_path / "store.db")).pending()
+        await SqliteStore(str(tmp_path / "store.db")).unmigrated()
 
 
 async def test_a_drop_takes_the_files_beside_it_and_no_others(

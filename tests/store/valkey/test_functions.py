@@ -95,7 +95,7 @@ async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
     await store.migrate()
     meta = store.keys.shared("meta")
     await command(store, meta, "HSET", meta, "floor", 2)
-    for verb in (opener(url).migrate, opener(url).pending, opener(url).drop):
+    for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
         with pytest.raises(StoreMismatch, match="protocol 2") as refused:
             await verb()
         assert refused.value.hint == "upgrade flowfabric here"

@@ -73,6 +73,10 @@ async def test_a_drop_leaves_no_key_and_no_function(
     url: str, opener: Opener, clock: VirtualClock
 ) -> None:
     store = opener(url)
+    await store.migrate()
+    # Stores of other tests would keep the functions.
+    await ask_all(store, "FLUSHALL")
+    await store.close()
     await used(store, clock)
     await store.drop()
     assert await keys(store, f"{store.address.prefix}:*") == set()
@@ -114,11 +118,11 @@ async def test_a_drop_that_was_interrupted_can_be_repeated(
 async def test_what_is_missing_is_named_and_then_loaded(url: str, opener: Opener) -> None:
     store = opener(url)
     load = "FUNCTION LOAD (flowfabric lib v1)"
-    assert await store.pending() == [load, "first start"]
+    assert await store.unmigrated() == [load, "first start"]
     await store.migrate()
-    assert await store.pending() == []
+    assert await store.unmigrated() == []
     await ask_all(store, "FUNCTION", "FLUSH")
-    assert await store.pending() == [load]
+    assert await store.unmigrated() == [load]
 
 
 @pytest.mark.case("PA-019")

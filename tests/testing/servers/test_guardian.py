@@ -15,6 +15,7 @@ from textwrap import dedent
 import pytest
 
 from flowfabric.errors import StoreUnavailable
+from flowfabric.testing.servers import guardian
 from flowfabric.testing.servers.process import Keeper, Program, ServerProcess
 
 OWNER = """
@@ -142,6 +143,14 @@ def test_a_program_that_ends_at_once_is_quoted(room: Path) -> None:
         server.start(Program("the brief", keeper.folder, argv))
         with pytest.raises(StoreUnavailable, match=r"the brief ended with code 3.*\nno room"):
             server.wait_until(lambda: False)
+
+
+def test_children_are_found_without_the_files_of_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ps(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "    1     0\n   20     1\n   30    20\n")
+
+    monkeypatch.setattr(subprocess, "run", ps)
+    assert guardian._from_ps() == [(1, 0), (20, 1), (30, 20)]
 
 
 def test_a_place_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import tempfile
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_without_the_wheel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         postgres_server(),
     ):
         pass
+
+
+def test_root_without_anybody_to_run_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_there(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwnam", nobody_there)
+    with pytest.raises(StoreUnavailable, match="run this as another user"):
+        postgres._account()
 
 
 def test_root_finds_a_folder_that_the_server_can_reach(

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from flowfabric.cli.exits import INTERRUPTED
+from flowfabric.cli.exits import INTERRUPTED, NOT_AS_EXPECTED
 from flowfabric.cli.stores import STORE_HELP
 
 HELP = """Measure this machine with a store.
@@ -18,6 +18,8 @@ Examples:
   ff bench cycle --store sqlite                      a private temporary file
   ff bench cycle --store memory --n 5000
   ff bench limit --store sqlite                      the raw client, no engine
+  ff bench idle --store postgres                     a private server, gone afterwards
+  ff bench contend --store sqlite                    eight processes, the same few executions
 """
 
 R = TypeVar("R")
@@ -97,3 +99,58 @@ def limit(
     with open_target(store) as target:
         rates = [_run(run(target, n)) for _ in range(repeat)]
         show_limit(Limit(limit_per_s=median(rates)), target, as_json=json)
+
+
+@bench.command()
+def idle(
+    *,
+    store: Store = "sqlite",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to watch.")] = 20.0,
+    json: Json = False,
+) -> None:
+    """Measure what one engine and one worker cost while there is nothing to do.
+
+    Round trips are counted by the store where it makes them; processor time is that of this
+    process. A few seconds pass before, until everything has come to rest.
+
+    \b
+    Examples:
+      ff bench idle --store sqlite --seconds 20
+      ff bench idle --store postgres --json
+    """
+    from flowfabric.cli.bench.idle import run
+    from flowfabric.cli.bench.report import show_idle
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        show_idle(_run(run(target, seconds)), target, as_json=json)
+
+
+@bench.command()
+def contend(
+    *,
+    store: Store = "sqlite",
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Processes that contend.")] = 8,
+    verbs: Annotated[int, typer.Option(min=1, help="Calls, all processes together.")] = 20_000,
+    json: Json = False,
+) -> None:
+    """Let processes fight over a few executions, then prove that it did no harm.
+
+    They claim, renew, complete, cancel, replay and change priorities, mostly blindly. Afterwards
+    every acknowledged write is looked for in the store, and every lease is checked against the
+    others; the exit code is 1 if anything is lost or was held twice.
+
+    \b
+    Examples:
+      ff bench contend --processes 8 --verbs 20000 --store sqlite
+      ff bench contend --store postgres --json
+    """
+    from flowfabric.cli.bench.contend import run
+    from flowfabric.cli.bench.report import show_contention
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(run(target, processes=processes, verbs=verbs))
+        show_contention(figures, target, as_json=json)
+    if figures.lost or figures.double_leases:
+        raise typer.Exit(NOT_AS_EXPECTED)

@@ -16,13 +16,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from flowfabric.cli.bench.targets import Target
-from flowfabric.core.ids import PartitionCounts, execution_id, uuid7
+from flowfabric.core.ids import RANDOM_BITS, PartitionCounts, execution_id, uuid7
 from flowfabric.errors import InvalidInput
 from flowfabric.store import open_store
 
 BATCH = 100
 
-_RANDOM_BITS = 74
 _TTL_MS = 30_000
 
 Cell = str | int | bytes
@@ -110,7 +109,7 @@ def _batches(n: int) -> Iterator[Batch]:
         numbers = range(first, min(first + BATCH, n + 1))
         partition = first // BATCH % partitions
         ids = [
-            execution_id(partition, uuid7(now_ms, secrets.randbits(_RANDOM_BITS))) for _ in numbers
+            execution_id(partition, uuid7(now_ms, secrets.randbits(RANDOM_BITS))) for _ in numbers
         ]
         yield Batch(numbers, *_rows(numbers, ids, now_ms))
 

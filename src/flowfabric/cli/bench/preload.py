@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from flowfabric.app import App
-from flowfabric.core.ids import execution_id, uuid7
+from flowfabric.core.ids import RANDOM_BITS, execution_id, uuid7
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
@@ -19,7 +19,6 @@ LANE = "bench-preload"
 STREAMS = 3
 STEPS = 10
 
-_RANDOM_BITS = 74
 _TTL_MS = 60_000
 
 Report = Callable[[int], None]
@@ -59,7 +58,7 @@ async def _finish(engine: Engine, size: int) -> None:
 
 
 def _order(engine: Engine, number: int) -> Order:
-    unique = uuid7(engine.clock.now_ms(), secrets.randbits(_RANDOM_BITS))
+    unique = uuid7(engine.clock.now_ms(), secrets.randbits(RANDOM_BITS))
     return Order(
         id=execution_id(number // 100 % engine.counts.flow, unique),
         namespace=engine.namespace,

@@ -14,7 +14,9 @@ from flowfabric.cli.stores import public_url
 from flowfabric.cli.terminal import console_for
 
 if TYPE_CHECKING:
+    from flowfabric.cli.bench.contend import Contention
     from flowfabric.cli.bench.cycle import Figures
+    from flowfabric.cli.bench.idle import Idle
     from flowfabric.cli.bench.limit import Limit
 
 DIGITS = 4
@@ -46,6 +48,30 @@ def show_limit(figures: Limit, target: Target, *, as_json: bool) -> None:
         _print_json(figures)
     else:
         _print_table("limit", [("raw client", f"{figures.limit_per_s:,.0f} /s")], target)
+
+
+def show_idle(figures: Idle, target: Target, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(figures)
+        return
+    rows = [
+        ("round trips", f"{figures.round_trips_per_s:.2f} /s"),
+        ("processor time", f"{figures.cpu_percent:.2f} % of a core"),
+    ]
+    _print_table("idle", rows, target)
+
+
+def show_contention(figures: Contention, target: Target, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(figures)
+        return
+    rows = [
+        ("verbs", f"{figures.verbs_per_s:,.0f} /s"),
+        ("conflicts", f"{figures.conflicts:,}"),
+        ("lost", f"{figures.lost:,}"),
+        ("double leases", f"{figures.double_leases:,}"),
+    ]
+    _print_table("contend", rows, target)
 
 
 def _print_json(figures: msgspec.Struct) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +19,8 @@ class Crew:
     """Use it as a context: leaving it stops whoever is still there."""
 
     def __init__(self, url: str, namespace: str, folder: Path, *, effects: Path) -> None:
-        self._arguments = [url, namespace, str(effects)]
+        self._url = url
+        self._arguments = [namespace, str(effects)]
         self._folder = folder
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -42,12 +44,18 @@ class Crew:
     def _start(self, number: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, *_same_path(), "-m", "flowfabric.cli.demo.worker"]
         with self._said_by(number).open("wb") as said:
-            return subprocess.Popen(  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
                 [*command, *self._arguments, str(number)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
             )
+        # Arguments can be seen by everybody on the machine, and the URL may hold a password.
+        with suppress(BrokenPipeError):
+            if process.stdin is not None:
+                process.stdin.write(f"{self._url}\n".encode())
+                process.stdin.flush()
+        return process
 
     def process_id(self, number: int) -> int:
         return self._processes[number].pid
@@ -85,8 +93,9 @@ class Crew:
 
 
 def _close_input(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+    with suppress(BrokenPipeError):
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _same_path() -> list[str]:

@@ -1,6 +1,7 @@
-"""One worker process of the demo: `python -m flowfabric.cli.demo.worker URL NAMESPACE FILE N`.
+"""One worker process of the demo: `python -m flowfabric.cli.demo.worker NAMESPACE FILE N`.
 
-It works until its standard input is closed, so it also stops when the demo itself was killed.
+The URL of the store is the first line of its standard input. It works until that is closed, so it
+also stops when the demo itself was killed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def _stop_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(url: str, namespace: str, effects: str, number: str) -> None:
+def main(namespace: str, effects: str, number: str) -> None:
     configure(LogLevel.WARNING, LogFormat.TEXT)
+    url = sys.stdin.buffer.readline().decode().strip()
     threading.Thread(target=_stop_with_input, daemon=True).start()
     shop = open_shop(url, namespace, Path(effects))
     asyncio.run(shop.app.work(lanes=(LANE, worker_lane(int(number)))))

@@ -14,9 +14,10 @@ local function read_template(args, position)
 end
 
 local function read_item(scope, args, position, templates)
+  local template = tonumber(args[position + 2])
   local item = {
     uuid = args[position], payload = args[position + 1],
-    head = templates[tonumber(args[position + 2])],
+    head = templates[math.abs(template)], is_looked_for = template < 0,
     extra = position + 4, extra_count = tonumber(args[position + 3]),
   }
   if item.extra_count > 0 and args[item.extra] ~= '' then
@@ -87,8 +88,9 @@ local function write_new(scope, args, item)
   log(scope, uuid, 'submitted', head, '{}')
 end
 
--- Arguments: 5 is how many templates follow, then items: id, payload, template, and how many more
--- cells: key, digest, end of the key, tags.
+-- Arguments: 5 is how many templates follow, then items: id, payload, template (below zero: only
+-- look for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for
+-- a new one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
@@ -98,8 +100,8 @@ register('insert', function(keys, args)
   local seen = look_for_ids(scope, items)
   for number, item in ipairs(items) do
     local answer = known(scope, item, seen)
-    answers[number] = answer or 1
-    if answer == nil then
+    answers[number] = answer or (item.is_looked_for and -1 or 1)
+    if answer == nil and not item.is_looked_for then
       fresh[#fresh + 1] = item
       seen[item.uuid] = true
       if item.key and tonumber(item.until_ms) > tonumber(scope.now) then

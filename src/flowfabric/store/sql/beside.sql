@@ -63,3 +63,32 @@ ON CONFLICT (name) DO UPDATE SET state = excluded.state, rev = excluded.rev
 SELECT json_group_array(json_array(name, state, rev)) FROM (
     SELECT name, state, rev FROM lane WHERE name > ?1 ORDER BY name LIMIT ?2
 )
+
+-- name: tag_upsert@postgres
+-- Set tags; other keys stay.
+INSERT INTO {schema}.tag (n, key, value)
+SELECT e.n, t.key, t.value FROM unnest(:ids::text[], :keys::text[], :values::text[]) AS t (id, key, value)
+JOIN {schema}.execution AS e ON e.id = t.id
+ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
+
+-- name: lane_lock@postgres
+-- Lanes by name, locked in that order.
+SELECT name, state, rev FROM {schema}.lane WHERE name = ANY (:names::text[])
+ORDER BY name FOR UPDATE
+
+-- name: lane_set@postgres
+-- The states of lanes; one that came to be meanwhile is not answered.
+INSERT INTO {schema}.lane AS l (name, state, rev)
+SELECT * FROM unnest(:names::text[], :states::text[], :revs::bigint[]) AS t (name, state, rev)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET state = excluded.state, rev = excluded.rev
+    WHERE l.rev = excluded.rev - 1
+RETURNING name
+
+-- name: lane_list@postgres
+-- Lanes in order of their names.
+SELECT name, state, rev FROM {schema}.lane WHERE name > :after::text ORDER BY name LIMIT :limit::bigint
+
+-- name: notice@postgres
+-- Tell the other processes of something that was written.
+SELECT pg_notify(:channel::text, :notice::text)

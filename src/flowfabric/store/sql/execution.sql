@@ -135,3 +135,302 @@ SELECT json_group_array(json_array({columns})) FROM (
       )
     ORDER BY id LIMIT ?8
 ) AS e
+
+-- name: clock@postgres
+-- The beginning of every writing statement: the store's time, and whether the caller's fits it.
+WITH clock AS MATERIALIZED (
+    SELECT c.now_ms, abs(c.now_ms - coalesce(:caller_ms::bigint, c.now_ms)) <= :skew_ms::bigint AS fits
+    FROM (SELECT {now} AS now_ms) AS c
+)
+
+-- name: clock_now@postgres
+-- The store's time.
+SELECT {now} AS now_ms
+
+-- name: execution_insert@postgres
+-- New heads with what is written once beside them; one that exists is left alone.
+{clock}, created AS (
+    INSERT INTO {schema}.execution ({columns}, payload)
+    SELECT {given}, t.payload FROM unnest({arrays}, :payloads::bytea[]) AS t ({columns}, payload)
+    WHERE (SELECT fits FROM clock)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING n, id, lane, state, attempt, epoch
+){beside}
+SELECT c.now_ms, c.fits, (SELECT count(*) FROM created) AS written,
+       CASE WHEN (SELECT count(*) FROM created) < :total::bigint
+            THEN ARRAY(SELECT id FROM created) END AS ids,
+       {notify}
+FROM clock AS c
+
+-- name: execution_insert_keyed@postgres
+-- Differs: keys are looked up first and taken before their executions are written. What is found
+-- out too late, because somebody took a key or an id meanwhile, undoes the statement.
+{clock}, looked AS MATERIALIZED (
+    SELECT t.*, k.id AS known_id, k.digest AS known_digest, e.n AS known_n
+    FROM unnest({arrays}, :payloads::bytea[], :keys::text[], :digests::text[], :untils_ms::bigint[])
+        WITH ORDINALITY AS t ({columns}, payload, key, digest, until_ms, position)
+    LEFT JOIN {schema}.idempotency AS k
+        ON k.namespace = t.namespace AND k.key = t.key AND k.until_ms > :now_ms::bigint
+    LEFT JOIN {schema}.execution AS e ON e.id = t.id
+    WHERE (SELECT fits FROM clock)
+), fresh AS MATERIALIZED (
+    SELECT * FROM looked WHERE known_id IS NULL AND known_n IS NULL
+), keyed AS (
+    INSERT INTO {schema}.idempotency AS k (namespace, key, id, digest, until_ms)
+    SELECT namespace, key, id, digest, until_ms FROM fresh WHERE key IS NOT NULL
+    ORDER BY namespace, key
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        id = excluded.id, digest = excluded.digest, until_ms = excluded.until_ms
+        WHERE k.until_ms <= :now_ms::bigint
+    RETURNING 1
+), created AS (
+    INSERT INTO {schema}.execution ({columns}, payload)
+    SELECT {given}, t.payload FROM fresh AS t WHERE (SELECT count(*) FROM keyed) >= 0
+    ORDER BY t.position
+    ON CONFLICT (id) DO NOTHING
+    RETURNING n, id, lane, state, attempt, epoch
+){beside}
+SELECT c.now_ms, c.fits, l.position, l.known_id, l.known_digest,
+       CASE WHEN (SELECT count(*) FROM created) < (SELECT count(*) FROM fresh)
+              OR (SELECT count(*) FROM keyed) < (SELECT count(key) FROM fresh)
+            THEN {schema}.raced() END AS raced,
+       {notify}
+FROM clock AS c LEFT JOIN looked AS l ON l.known_id IS NOT NULL OR l.known_n IS NOT NULL
+
+-- name: execution_look@postgres
+-- Which of these are there, by a key that is alive or by their ids.
+{clock}, looked AS (
+    SELECT t.position, k.id AS known_id, k.digest AS known_digest
+    FROM unnest(:ids::text[], :namespaces::text[], :keys::text[])
+        WITH ORDINALITY AS t (id, namespace, key, position)
+    LEFT JOIN {schema}.idempotency AS k
+        ON k.namespace = t.namespace AND k.key = t.key AND k.until_ms > :now_ms::bigint
+    LEFT JOIN {schema}.execution AS e ON e.id = t.id
+    WHERE k.id IS NOT NULL OR e.n IS NOT NULL
+)
+SELECT c.now_ms, c.fits, l.position, l.known_id, l.known_digest
+FROM clock AS c LEFT JOIN looked AS l ON true
+
+-- name: insert_beside@postgres
+-- The part of an insert that writes a line and the lane of every new execution.
+, logged AS (
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, 'submitted', state, attempt, epoch, '{{}}' FROM created
+), laned AS (
+    INSERT INTO {schema}.lane (name) SELECT DISTINCT lane FROM created ORDER BY lane
+    ON CONFLICT (name) DO NOTHING
+)
+
+-- name: insert_tags@postgres
+-- The part of an insert that writes tags, given as one object by id.
+, tagged AS (
+    INSERT INTO {schema}.tag (n, key, value)
+    SELECT c.n, t.key, t.value FROM created AS c, jsonb_each_text(:tags::jsonb -> c.id) AS t
+)
+
+-- name: picked_lane@postgres
+-- The part of a claim that takes the best of one lane: what others are taking is passed over.
+SELECT e.id FROM {schema}.execution AS e
+WHERE e.namespace = :namespace::text AND e.lane = :lane::text
+  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+ORDER BY e.priority DESC, e.created_ms, e.id LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED
+
+-- name: peeked_lanes@postgres
+-- The part of a claim that looks at the best of several lanes, lane by lane, and merges them.
+SELECT p.priority, p.created_ms, p.id
+FROM unnest(:lanes::text[]) AS l (name) CROSS JOIN LATERAL (
+    SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
+    WHERE x.namespace = :namespace::text AND x.lane = l.name
+      AND x.state IN ('waiting', 'orphaned', 'revoked')
+    ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint
+) AS p
+ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
+
+-- name: picked_lanes@postgres
+-- Differs: only the best of what was peeked at is locked, if it is still ready. The state is asked
+-- for in a way that leads to the rows by id, not to the index of all that is ready.
+SELECT e.id FROM peeked AS p JOIN {schema}.execution AS e ON e.id = p.id
+WHERE coalesce(e.state, '') IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :limit::bigint
+FOR UPDATE OF e SKIP LOCKED
+
+-- name: peeked_nothing@postgres
+-- Differs: where one lane or one execution is asked for, there is nothing to merge.
+SELECT 0 AS id WHERE false
+
+-- name: picked_one@postgres
+-- Differs: one named execution, if it is ready in one of these lanes.
+SELECT e.id FROM {schema}.execution AS e
+WHERE e.id = :only::text AND e.namespace = :namespace::text AND e.lane = ANY (:lanes::text[])
+  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+LIMIT :limit::bigint
+FOR UPDATE SKIP LOCKED
+
+-- name: execution_claim@postgres
+-- Copy what the last decision wrote into the lease, and begin the attempt or only grant it.
+{clock}, peeked AS MATERIALIZED (
+    {peeked}
+), picked AS MATERIALIZED (
+    {picked}
+), claimed AS (
+    UPDATE {schema}.execution AS e SET
+        rev = e.rev + 1, state = 'active', epoch = e.epoch + 1, lease_token = :token::text,
+        lease_until_ms = :until_ms::bigint, renewed_ms = NULL, worker = :worker::text,
+        updated_ms = :now_ms::bigint, {begun}
+    FROM picked AS p WHERE e.id = p.id
+    RETURNING e.*
+), logged AS (
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, :line::text, state, attempt, epoch,
+           json_build_object('worker', worker, 'kind', next_kind)
+    FROM claimed ORDER BY priority DESC, created_ms, id
+)
+SELECT c.now_ms, c.fits, (SELECT count(*) FROM peeked) AS peeked, e.payload, {heads}
+FROM clock AS c LEFT JOIN claimed AS e ON true
+ORDER BY e.priority DESC, e.created_ms, e.id
+
+-- name: claim_begun@postgres
+-- The part of a claim that begins the attempt.
+reason = 'none', attempt_state = 'running_attempt', attempt = e.next_attempt,
+attempt_kind = e.next_kind, attempt_started_ms = :now_ms::bigint,
+attempt_until_ms = :now_ms::bigint + e.attempt_left_ms,
+started_ms = coalesce(e.started_ms, :now_ms::bigint), lost = 'none',
+due_ms = least(:until_ms::bigint, :now_ms::bigint + e.attempt_left_ms, e.deadline_ms)
+
+-- name: claim_granted@postgres
+-- Differs: the attempt does not begin, so everything about it stays as it was.
+reason = 'granted', due_ms = least(:until_ms::bigint, e.deadline_ms)
+
+-- name: execution_held@postgres
+-- What an earlier claim with this token took; every lease has a timer, so the timers are scanned.
+{clock}
+SELECT c.now_ms, c.fits, 0::bigint AS peeked, e.payload, {heads}
+FROM clock AS c LEFT JOIN {schema}.execution AS e
+    ON e.due_ms IS NOT NULL AND e.state = 'active' AND e.lease_token = :token::text
+ORDER BY e.priority DESC, e.created_ms, e.id
+
+-- name: guard_held@postgres
+-- The guard of a worker: the lease is still the one that was shown. The time is that of the
+-- statement's beginning: a guard whose parts could change between two looks at a row would be
+-- judged by the row before it was locked.
+e.state = 'active' AND e.epoch = t.held_epoch AND e.lease_token = t.held_token
+AND (e.reason <> 'granted') = t.held_started
+AND e.lease_until_ms > (SELECT now_ms FROM clock)
+
+-- name: guard_seen@postgres
+-- The guard of an engine: nothing has changed since the row was read.
+e.rev = t.seen_rev
+
+-- name: execution_apply@postgres
+-- Write named columns where the guard holds. Rows are locked in the order of their ids, so that
+-- two batches can never deadlock; guards are judged by the rows as they were when locked, and those
+-- are what a refusal shows. `whole`: all of them or none.
+{clock}, locked AS MATERIALIZED (
+    SELECT e.id, t.position{more_t}, coalesce({guard}, false) AS holds,
+           CASE WHEN coalesce({guard}, false) THEN NULL
+                ELSE json_build_array({heads})::text END AS refused
+    FROM unnest({arrays}) WITH ORDINALITY AS t (given_id{names}, position)
+    JOIN {schema}.execution AS e ON e.id = t.given_id
+    WHERE (SELECT fits FROM clock)
+    ORDER BY e.id FOR UPDATE OF e
+), good AS MATERIALIZED (
+    SELECT l.id, l.position{more_l} FROM locked AS l WHERE l.holds AND (
+        NOT :whole::boolean OR (SELECT count(*) FILTER (WHERE holds) FROM locked) = :total::bigint
+    )
+), applied AS (
+    UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
+    FROM good AS g WHERE e.id = g.id
+    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position{more_g}
+){beside}
+SELECT c.now_ms, c.fits, (SELECT count(*) FROM applied) AS written,
+       CASE WHEN (SELECT count(*) FROM applied) < :total::bigint
+            THEN ARRAY(SELECT id FROM applied) END AS ids,
+       {notify}, l.refused
+FROM clock AS c LEFT JOIN locked AS l ON NOT l.holds
+
+-- name: apply_lines@postgres
+-- The part of an apply that appends lines, in the order of the batch.
+, logged AS (
+    INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+    SELECT n, id, :now_ms::bigint, line_kind, state, attempt, epoch, line_detail::json FROM applied
+    WHERE line_kind IS NOT NULL ORDER BY position
+)
+
+-- name: apply_attempts@postgres
+-- The part of an apply that keeps attempts as their leases end. How and when an attempt first began
+-- is never overwritten, and who worked on it only by somebody who did.
+, kept AS (
+    INSERT INTO {schema}.attempt AS a (n, {attempt_columns})
+    SELECT n, {attempt_values} FROM applied WHERE kept_lifecycle IS NOT NULL
+    ON CONFLICT (n, attempt) DO UPDATE SET
+        lifecycle = excluded.lifecycle,
+        worker = CASE WHEN excluded.worker = '' THEN a.worker ELSE excluded.worker END,
+        epoch = CASE WHEN excluded.worker = '' THEN a.epoch ELSE excluded.epoch END,
+        ended_ms = excluded.ended_ms, detail = excluded.detail, category = excluded.category,
+        result = excluded.result
+)
+
+-- name: notify@postgres
+-- One notice for a whole batch, if something was written.
+(SELECT pg_notify(:channel::text, :notice::text)
+ WHERE :notice::text <> '' AND EXISTS (SELECT FROM {written})) AS told
+
+-- name: execution_lock@postgres
+-- Lock many rows in the order of their ids, before changes of several shapes.
+{clock}, locked AS MATERIALIZED (
+    SELECT e.id FROM unnest(:ids::text[]) AS t (id) JOIN {schema}.execution AS e ON e.id = t.id
+    WHERE (SELECT fits FROM clock) ORDER BY e.id FOR UPDATE OF e
+)
+SELECT now_ms, fits, (SELECT count(*) FROM locked) AS found FROM clock
+
+-- name: execution_load@postgres
+-- Heads by id, with what was asked for beside them; one row for each attempt if attempts were.
+SELECT {heads},
+       CASE WHEN :payload::boolean AND a.first THEN e.payload END AS payload,
+       CASE WHEN :tags::boolean AND a.first THEN
+           (SELECT jsonb_object_agg(t.key, t.value)::text FROM {schema}.tag AS t WHERE t.n = e.n)
+       END AS tags, {attempts}
+FROM unnest(:ids::text[]) WITH ORDINALITY AS w (id, position)
+JOIN {schema}.execution AS e ON e.id = w.id
+CROSS JOIN LATERAL (
+    SELECT true AS first, {no_attempt} WHERE NOT :attempts::boolean
+        OR NOT EXISTS (SELECT FROM {schema}.attempt AS x WHERE x.n = e.n)
+    UNION ALL
+    SELECT row_number() OVER (ORDER BY x.attempt) = 1, {of_attempt} FROM {schema}.attempt AS x
+    WHERE :attempts::boolean AND x.n = e.n
+) AS a
+ORDER BY w.position, a.attempt
+
+-- name: execution_ends@postgres
+-- How executions ended, as far as a caller who waits for them needs to know.
+SELECT e.id, e.state, e.outcome_detail, e.outcome_category, a.result
+FROM unnest(:ids::text[]) AS w (id) JOIN {schema}.execution AS e ON e.id = w.id
+LEFT JOIN {schema}.attempt AS a ON a.n = e.n AND a.attempt = e.attempt
+
+-- name: execution_due@postgres
+-- Rows whose timer has passed, soonest first, and when the next one will.
+SELECT later.next_ms, {heads}
+FROM (SELECT min(due_ms) AS next_ms FROM {schema}.execution WHERE due_ms > :now_ms::bigint) AS later
+LEFT JOIN (
+    SELECT * FROM {schema}.execution WHERE due_ms <= :now_ms::bigint
+    ORDER BY due_ms, id LIMIT :limit::bigint
+) AS e ON true
+ORDER BY e.due_ms, e.id
+
+-- name: execution_find@postgres
+-- Heads that fit every condition that is set, in order of their ids.
+SELECT {heads} FROM {schema}.execution AS e
+WHERE e.id > :after::text AND e.id < :before::text
+  AND (:namespace::text IS NULL OR e.namespace = :namespace::text)
+  AND (:lane::text IS NULL OR e.lane = :lane::text)
+  AND (:kind::text IS NULL OR e.kind = :kind::text)
+  AND (:states::text[] IS NULL OR e.state = ANY (:states::text[]))
+  AND NOT EXISTS (
+      SELECT FROM unnest(:tag_keys::text[], :tag_values::text[]) AS wanted (key, value)
+      WHERE NOT EXISTS (
+          SELECT FROM {schema}.tag AS t
+          WHERE t.n = e.n AND t.key = wanted.key AND t.value = wanted.value
+      )
+  )
+ORDER BY e.id LIMIT :limit::bigint

@@ -53,3 +53,116 @@ UPDATE meta SET value = ?2 WHERE name = ?1
 -- name: meta_set@sqlite
 -- Fixed at the first start.
 INSERT INTO meta (name, value) VALUES (?1, ?2)
+
+-- name: log_append@postgres
+-- One line per changed row, with what the row says now, in the order given.
+INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
+SELECT e.n, e.id, :now_ms::bigint, t.kind, e.state, e.attempt, e.epoch, t.detail::json
+FROM unnest(:ids::text[], :kinds::text[], :details::text[])
+    WITH ORDINALITY AS t (id, kind, detail, position)
+JOIN {schema}.execution AS e ON e.id = t.id
+ORDER BY t.position
+
+-- name: log_reserve@postgres
+-- Held before a transaction of several statements gets its number: readers look who may still write.
+LOCK TABLE {schema}.log IN ROW EXCLUSIVE MODE
+
+-- name: log_life@postgres
+-- The beginning of every reading of the log: which life of the store this is, the newest number of
+-- a transaction, and the horizon: the oldest transaction that may still append lines. Who appends
+-- locks the table before it gets a number. So a transaction of this snapshot that is in progress
+-- even after the locks were read, and had no such lock then, appends nothing; any other that was in
+-- progress counts as if it still were.
+WITH held AS MATERIALIZED (
+    SELECT l.virtualtransaction, l.transactionid,
+           l.relation = '{schema}.log'::regclass AND l.database = d.oid AS appends
+    FROM pg_locks AS l CROSS JOIN (
+        SELECT oid FROM pg_database WHERE datname = current_database()
+    ) AS d
+    WHERE l.locktype IN ('transactionid', 'relation') AND l.granted
+), life AS MATERIALIZED (
+    SELECT (SELECT system_identifier FROM pg_control_system())::text || '.'
+           || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '.'
+           || (SELECT value FROM {schema}.meta WHERE name = 'incarnation') AS incarnation,
+           pg_snapshot_xmax(s.shot) AS newest,
+           coalesce((
+               SELECT x FROM pg_snapshot_xip(s.shot) AS x
+               WHERE NOT CASE WHEN EXISTS (
+                   SELECT FROM held AS t WHERE t.transactionid = x::xid AND NOT EXISTS (
+                       SELECT FROM held AS r
+                       WHERE r.virtualtransaction = t.virtualtransaction AND r.appends
+                   )
+               ) THEN pg_xact_status(x) = 'in progress' ELSE false END
+               ORDER BY x LIMIT 1
+           ), pg_snapshot_xmax(s.shot)) AS horizon
+    FROM (SELECT pg_current_snapshot() AS shot) AS s
+)
+
+-- name: log_feed@postgres
+-- Lines after a position and below the horizon, in the order of their transactions.
+{life}
+SELECT life.incarnation, life.newest::text AS newest, line.*
+FROM life LEFT JOIN LATERAL (
+    SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
+           l.detail::text AS detail
+    FROM {schema}.log AS l
+    WHERE (l.xid, l.seq) > (:xid::text::xid8, :seq::bigint) AND l.xid < life.horizon
+      AND (:states::text[] IS NULL OR l.state = ANY (:states::text[]))
+    ORDER BY l.xid {way}, l.seq {way} LIMIT :limit::bigint
+) AS line ON true
+
+-- name: log_history@postgres
+-- Lines of one execution, all that are committed: its row is locked by who appends one, so that
+-- their numbers are in the order of the commits.
+{life}
+SELECT life.incarnation, life.newest::text AS newest, line.*
+FROM life LEFT JOIN LATERAL (
+    SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
+           l.detail::text AS detail
+    FROM {schema}.execution AS e JOIN {schema}.log AS l ON l.n = e.n
+    WHERE e.id = :execution::text AND l.seq > :seq::bigint
+    ORDER BY l.seq {way} LIMIT :limit::bigint
+) AS line ON true
+
+-- name: log_renumber@postgres
+-- Lines from another server come before all that this one will write.
+UPDATE {schema}.log SET xid = '0'
+
+-- name: meta_load@postgres
+-- What the store was set up with, and which server it is on now.
+SELECT name, value FROM {schema}.meta
+UNION ALL SELECT 'system_now', system_identifier::text FROM pg_control_system()
+
+-- name: meta_moved@postgres
+-- The server that the store is on from now on.
+UPDATE {schema}.meta SET value = (SELECT system_identifier::text FROM pg_control_system())
+WHERE name = 'system'
+
+-- name: meta_set@postgres
+-- Fixed at the first start.
+INSERT INTO {schema}.meta (name, value) SELECT * FROM unnest(:names::text[], :values::text[])
+
+-- name: migration_table@postgres
+-- Which migrations were run, and what they said.
+CREATE TABLE IF NOT EXISTS {schema}.migration (
+    version  bigint PRIMARY KEY,
+    name     text NOT NULL,
+    checksum text NOT NULL,
+    ran_at   timestamptz NOT NULL DEFAULT now()
+)
+
+-- name: migration_load@postgres
+-- The migrations that were run, in order.
+SELECT version, name, checksum FROM {schema}.migration ORDER BY version
+
+-- name: migration_add@postgres
+-- A migration that was run.
+INSERT INTO {schema}.migration (version, name, checksum)
+VALUES (:version::bigint, :name::text, :checksum::text)
+
+-- name: sizes@postgres
+-- How large each table is, with its indexes and what is stored beside it; rows as last counted by
+-- the server, or counted here where it never did.
+SELECT c.relname AS name, c.reltuples::bigint AS rows, pg_total_relation_size(c.oid) AS bytes
+FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+WHERE s.nspname = :schema_name::text AND c.relkind = 'r' ORDER BY c.relname

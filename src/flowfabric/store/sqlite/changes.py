@@ -66,6 +66,8 @@ def _answer(
             return taken
     if head.id in existing:
         return Inserted(head.id, created=False)
+    if not submission.create:
+        return Inserted(head.id, created=False, exists=False)
     existing.add(head.id)
     if submission.key is not None and submission.key_until_ms > now_ms:
         entry = Inserted(head.id, created=False, digest=submission.digest)

@@ -59,7 +59,6 @@ def connect(path: str, synchronous: str) -> CountingConnection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
-        uri=path.startswith("file:"),
         factory=CountingConnection,
     )
     try:

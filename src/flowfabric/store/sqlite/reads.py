@@ -20,9 +20,11 @@ from flowfabric.core.model import (
     Query,
     Want,
 )
+from flowfabric.store.cursor import unreadable
 from flowfabric.store.sqlite.changes import load_heads
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
+    Cell,
     decode_attempts,
     decode_bodies,
     decode_due,
@@ -31,6 +33,7 @@ from flowfabric.store.sqlite.rows import (
     decode_lanes,
     encode,
     ids_json,
+    malformed,
 )
 from flowfabric.store.sqlite.statements import ALL_COLUMNS, one_text, run
 
@@ -39,19 +42,26 @@ _AFTER_ALL_IDS = "\x7f"
 
 
 def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
-    if not (want.payload or want.tags or want.attempts):
-        return _load(connection, want)
+    """All at once, or in halves: until it fits, or until the one that cannot be read is named."""
     try:
+        if not (want.payload or want.tags or want.attempts):
+            return _load(connection, want)
         with _one_look(connection):
             return _load(connection, want)
-    except sqlite3.DataError:
-        # More than fits into one text.
-        if len(want.ids) < 2:
-            raise
+    except (sqlite3.OperationalError, sqlite3.DataError) as error:
+        _require_divisible(want.ids, error)
         middle = len(want.ids) // 2
         halves = (want.ids[:middle], want.ids[middle:])
         parts = [load(connection, msgspec.structs.replace(want, ids=half)) for half in halves]
         return parts[0] + parts[1]
+
+
+def _require_divisible(ids: Sequence[str], error: sqlite3.Error) -> None:
+    """Asking for fewer helps only if the rows are the trouble, and if there are several."""
+    if not is_spoilt(error):
+        raise error
+    if len(ids) < 2:
+        raise unreadable(ids[0], str(error)) from error
 
 
 @contextmanager
@@ -114,13 +124,13 @@ def _one_by_one(
     """One of them spoils the statement for all, so each gets its own."""
     outline = one_text(connection, "execution_outline", ids_json(ids))
     found: dict[str, Execution | Malformed] = {}
-    for id, rev, failures in msgspec.json.decode(outline, type=list[tuple[ExecutionId, int, int]]):
+    for id, rev, failures in msgspec.json.decode(outline, type=list[tuple[str, object, object]]):
         try:
             text = one_text(connection, "execution_load", ids_json([id]), columns=ALL_COLUMNS)
         except sqlite3.OperationalError as error:
             if not is_spoilt(error):
                 raise
-            found[id] = Malformed(id, rev, failures, str(error))
+            found[id] = malformed(id, rev, failures, str(error))
         else:
             found[id] = decode_due(text)[0]
     return found
@@ -129,10 +139,8 @@ def _one_by_one(
 def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[Ended | None]:
     try:
         found = decode_ends(one_text(connection, "execution_ends", ids_json(ids)))
-    except sqlite3.DataError:
-        # More than fits into one text.
-        if len(ids) < 2:
-            raise
+    except (sqlite3.OperationalError, sqlite3.DataError) as error:
+        _require_divisible(ids, error)
         middle = len(ids) // 2
         return endings(connection, ids[:middle]) + endings(connection, ids[middle:])
     return [found.get(id) for id in ids]
@@ -157,9 +165,7 @@ def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:
     if query.partition is not None:
         lower = f"{{fp:{query.partition}}}:"
         upper = lower + _AFTER_ALL_IDS
-    text = one_text(
-        connection,
-        "execution_find",
+    wanted = (
         max(lower, query.after or ""),
         upper,
         query.namespace,
@@ -168,9 +174,22 @@ def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:
         encode(query.states).decode() if query.states else None,
         encode(query.tags).decode(),
         query.limit,
-        columns=ALL_COLUMNS,
     )
+    try:
+        text = one_text(connection, "execution_find", *wanted, columns=ALL_COLUMNS)
+    except (sqlite3.OperationalError, sqlite3.DataError) as error:
+        if not is_spoilt(error):
+            raise
+        return _find_spoilt(connection, wanted)
     return sorted(decode_heads(text), key=lambda head: head.id)
+
+
+def _find_spoilt(connection: sqlite3.Connection, wanted: Sequence[Cell]) -> list[Execution]:
+    """The rows by their ids: as many as fit, or the one that cannot be read is named."""
+    text = one_text(connection, "execution_find", *wanted, columns="e.id")
+    ids = sorted(id for (id,) in msgspec.json.decode(text, type=list[tuple[ExecutionId]]))
+    loaded = load(connection, Want(ids=ids))
+    return [found.head for found in loaded if found is not None]
 
 
 def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str:

@@ -7,6 +7,7 @@ under load costs more than the row itself (see the decision about statement shap
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -25,8 +26,10 @@ from flowfabric.core.model import (
     Malformed,
     Value,
 )
-from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
+from flowfabric.core.states import AttemptKind, AttemptLifecycle, LaneState, State
 from flowfabric.store.cursor import cursor_text, unreadable
+
+logger = logging.getLogger("flowfabric.store")
 
 Cell = str | int | bool | bytes | None
 
@@ -74,26 +77,24 @@ _End = tuple[str, State, str, str, str | None]
 _STATES = {state.value: state for state in State}
 _ends = msgspec.json.Decoder(list[_End])
 _lanes = msgspec.json.Decoder(list[Lane], strict=False)
+_loose_lanes = msgspec.json.Decoder(list[tuple[str, object, object]])
 _raw = msgspec.json.Decoder(list[list[Value | float]])
 _raw_claimed = msgspec.json.Decoder(list[tuple[list[Value | float], str]])
-_attempts = msgspec.json.Decoder(
-    list[
-        tuple[
-            str,
-            int,
-            AttemptKind,
-            AttemptLifecycle,
-            str,
-            int,
-            int | None,
-            int | None,
-            str,
-            str,
-            str,
-            int,
-        ]
-    ]
-)
+_AttemptRow = tuple[
+    str,
+    int,
+    AttemptKind,
+    AttemptLifecycle,
+    str,
+    int,
+    int | None,
+    int | None,
+    str,
+    str,
+    str,
+    int,
+]
+_attempts = msgspec.json.Decoder(list[_AttemptRow])
 _Line = tuple[int, str, int, str, State, int, int, str]
 _events = msgspec.json.Decoder(list[_Line])
 _loose_events = msgspec.json.Decoder(list[tuple[int, str, int, str, str, int, int, str]])
@@ -127,13 +128,17 @@ def _head_or_malformed(row: list[Value | float]) -> Execution | Malformed:
         return msgspec.convert(row, Execution, strict=False)
     except msgspec.ValidationError as error:
         cells = dict(zip(COLUMNS, row, strict=True))
-        failures = cells["failures"]
-        return Malformed(
-            ExecutionId(str(cells["id"])),
-            int(cells["rev"] or 0),
-            failures if isinstance(failures, int) else 0,
-            str(error),
-        )
+        return malformed(str(cells["id"]), cells["rev"], cells["failures"], str(error))
+
+
+def malformed(id: str, rev: object, failures: object, problem: str) -> Malformed:
+    """What can be said of a row that cannot be read, however little of it makes sense."""
+    return Malformed(
+        ExecutionId(id),
+        rev if isinstance(rev, int) else 0,
+        failures if isinstance(failures, int) else 0,
+        problem,
+    )
 
 
 def decode_leases(text: str) -> list[Lease]:
@@ -166,7 +171,7 @@ def _decoded_ends(text: str) -> list[_End]:
 
 def decode_attempts(text: str) -> dict[str, list[Attempt]]:
     found: dict[str, list[Attempt]] = {}
-    for id, *cells, body, is_empty in _attempts.decode(text):
+    for id, *cells, body, is_empty in _decoded_attempts(text):
         result = None if is_empty else bytes.fromhex(body)
         named = dict(zip(ATTEMPT_COLUMNS, [*cells, result], strict=True))
         attempt = msgspec.convert({"execution": id, **named}, Attempt)
@@ -174,8 +179,36 @@ def decode_attempts(text: str) -> dict[str, list[Attempt]]:
     return found
 
 
+def _decoded_attempts(text: str) -> list[_AttemptRow]:
+    try:
+        return _attempts.decode(text)
+    except msgspec.DecodeError as error:
+        bad = next(row for row in _raw.decode(text) if not _is_attempt(row))
+        raise unreadable(str(bad[0]), f"attempt {bad[1]}: {error}") from None
+
+
+def _is_attempt(row: list[Value | float]) -> bool:
+    try:
+        msgspec.convert(row, _AttemptRow)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 def decode_lanes(text: str) -> list[Lane]:
-    return _lanes.decode(text)
+    """Lanes. One in a state that cannot be read takes and hands out nothing, and stops no other."""
+    try:
+        return _lanes.decode(text)
+    except msgspec.DecodeError:
+        return [_lane_or_shut(*row) for row in _loose_lanes.decode(text)]
+
+
+def _lane_or_shut(name: str, state: object, rev: object) -> Lane:
+    try:
+        return msgspec.convert([name, state, rev], Lane, strict=False)
+    except msgspec.ValidationError as error:
+        logger.error("lane %s cannot be read", name, extra={"lane": name, "problem": str(error)})
+        return Lane(name, LaneState.DISABLED, rev if isinstance(rev, int) else 0)
 
 
 def decode_events(text: str, incarnation: str) -> list[Event]:
@@ -188,10 +221,18 @@ def decode_events(text: str, incarnation: str) -> list[Event]:
             state=state,
             attempt=attempt,
             epoch=epoch,
-            detail=_detail.decode(detail),
+            detail=_decoded_detail(detail),
         )
         for seq, id, at_ms, kind, state, attempt, epoch, detail in _decoded_lines(text)
     ]
+
+
+def _decoded_detail(text: str) -> dict[str, Value]:
+    """Its fields, or the text itself: a line must not keep its followers from those behind it."""
+    try:
+        return _detail.decode(text)
+    except msgspec.DecodeError:
+        return {"unreadable": text}
 
 
 def _decoded_lines(text: str) -> list[_Line]:

@@ -86,10 +86,8 @@ class SqliteStore:
 
     async def migrate(self) -> PartitionCounts:
         if self._setup is None:
-            check_place(self.path)
-            with self._starting:
-                if self._writer is None:
-                    self._start()
+            # Another process may hold the file for a while; the event loop must not wait for it.
+            await asyncio.to_thread(self._start)
             try:
                 self._setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
             except BaseException:
@@ -98,6 +96,12 @@ class SqliteStore:
         return self._setup.counts
 
     def _start(self) -> None:
+        with self._starting:
+            if self._writer is None:
+                check_place(self.path)
+                self._open()
+
+    def _open(self) -> None:
         try:
             patiently(lambda: claim_file(self.path))
             self._writer = Writer(
@@ -121,14 +125,18 @@ class SqliteStore:
 
     async def close(self) -> None:
         writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
+        self._setup = None
+        # A caller who is cancelled meanwhile leaves nothing half closed.
+        await asyncio.shield(asyncio.to_thread(self._let_go, writer, reader))
+
+    def _let_go(self, writer: Writer | None, reader: ThreadPoolExecutor | None) -> None:
         if writer is not None:
-            await asyncio.to_thread(writer.close)
+            writer.close()
         if reader is not None:
-            await asyncio.to_thread(reader.shutdown)
+            reader.shutdown()
         if self._reading is not None:
             self._reading.close()
             self._reading = None
-        self._setup = None
 
     async def _write(
         self,
@@ -260,7 +268,7 @@ class SqliteStore:
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         return await asyncio.to_thread(upkeep.pending, self.path)
 
     async def sizes(self) -> list[Size]:

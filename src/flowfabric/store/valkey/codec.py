@@ -213,7 +213,7 @@ def bytes_of(reply: Any) -> bytes:
 
 def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
     if isinstance(reply, int):
-        return Inserted(id, created=reply == 1)
+        return Inserted(id, created=reply == 1, exists=reply >= 0)
     owner, digest = reply
     return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
 

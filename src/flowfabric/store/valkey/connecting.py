@@ -90,7 +90,8 @@ async def _greet(link: Link, address: Address, place: Place) -> Facts:
 def read_facts(reply: Reply) -> Facts:
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
     told = dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
-    name = told.get("server_name", "redis").lower()
+    # Valkey also tells the version of Redis that it can stand in for.
+    name = "valkey" if "valkey_version" in told else told.get("server_name", "redis").lower()
     version = told.get(f"{name}_version", told.get("redis_version", "0"))
     return Facts(
         name=name,
@@ -108,8 +109,9 @@ def require_fit(facts: Facts, address: Address, place: Place) -> None:
     oldest = _OLDEST.get(facts.name, _OLDEST["redis"])
     if facts.version < oldest:
         raise StoreMismatch(
-            f"{place} is {facts.name} {'.'.join(map(str, facts.version))}, which is too old",
-            hint="Valkey 7.2 or Redis 7.0 at least: functions came with these",
+            f"{place} is {facts.name} {'.'.join(map(str, facts.version))}, which is too old: "
+            "it takes Valkey 7.2 or Redis 7.0",
+            hint="upgrade the server; functions came with these versions",
         )
     if facts.is_cluster != address.is_cluster:
         wanted = "valkey+cluster://" if facts.is_cluster else "valkey://"

@@ -162,7 +162,11 @@ class ValkeyStore:
                 inserted[position] = inserted_of(batch[position].execution.id, reply)
         heads = [submission.execution for submission in batch]
         # Also where the id was there: the call that made it may have ended before its lane was.
-        lanes = {head.lane for n, head in enumerate(heads) if inserted[n].id == head.id}
+        lanes = {
+            head.lane
+            for n, head in enumerate(heads)
+            if inserted[n].exists and inserted[n].id == head.id
+        }
         await self._ensure_lanes(lanes, moment)
         self._tell(hint_of_inserts(batch))
         return [inserted[position] for position in range(len(batch))]
@@ -257,8 +261,8 @@ class ValkeyStore:
 
     # -- upkeep -----------------------------------------------------------------------------
 
-    async def pending(self) -> list[str]:
-        return await self._keeping.pending()
+    async def unmigrated(self) -> list[str]:
+        return await self._keeping.unmigrated()
 
     async def sizes(self) -> list[Size]:
         return await self._keeping.sizes()

@@ -45,7 +45,7 @@ class Keeping:
         self._network = network
         self._keys = keys
 
-    async def pending(self) -> list[str]:
+    async def unmigrated(self) -> list[str]:
         await self._network.reach()
         missing = [
             place

@@ -84,7 +84,7 @@ class Waking:
         if loop not in self._loops:
             self._loops.append(loop)
         if self._is_open and self._ear is None:
-            self._ear = (loop, loop.create_task(self._run()))
+            self._ear = (loop, loop.create_task(self._run(), name="flowfabric-listener"))
 
     async def close(self) -> None:
         self._is_open = False

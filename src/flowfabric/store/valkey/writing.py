@@ -120,7 +120,9 @@ def _insert_cells(batch: Sequence[Submission]) -> list[Cell]:
             extra += (submission.key or "", submission.digest, submission.key_until_ms)
             extra += (text for tag in submission.tags.items() for text in tag)
         uuid = uuid_of(submission.execution.id)
-        items += (uuid, submission.payload, count, len(extra), *extra)
+        # What is not to be created is marked by the sign of its template.
+        template = count if submission.create else -count
+        items += (uuid, submission.payload, template, len(extra), *extra)
     return [count, *templates, *items]
 
 

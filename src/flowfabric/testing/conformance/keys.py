@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.core.lifecycle import Order
+from flowfabric.core.lifecycle import Order, submit
 from flowfabric.core.model import Inserted, Want
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import NAMESPACE, execution_id, order, policy, submissions
@@ -24,6 +24,11 @@ def keyed(
 
 async def insert(store: Store, clock: VirtualClock, *orders: Order) -> list[Inserted]:
     return await store.insert(submissions(orders, clock.now_ms()), clock.now_ms())
+
+
+async def look(store: Store, clock: VirtualClock, *orders: Order) -> list[Inserted]:
+    batch = [submit(each, clock.now_ms(), create=False) for each in orders]
+    return await store.insert(batch, clock.now_ms())
 
 
 def answered(number: int, digest: str = "one") -> Inserted:
@@ -47,6 +52,29 @@ async def test_a_key_in_use_answers_the_execution_it_belongs_to(
     before = await contents(store)
     assert await insert(store, clock, keyed(1)) == [answered(0)]
     assert await contents(store) == before
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_what_is_only_looked_for_is_found_by_its_key_or_its_id(
+    store: Store, clock: VirtualClock, number: int
+) -> None:
+    await put(store, clock, keyed(0), order(1))
+    before = await contents(store)
+    asked = keyed(0) if number == 0 else order(1)
+    found = answered(0) if number == 0 else Inserted(execution_id(1), created=False)
+    assert await look(store, clock, asked) == [found]
+    assert await contents(store) == before
+
+
+async def test_what_is_only_looked_for_and_is_not_there_is_not_made(
+    store: Store, clock: VirtualClock
+) -> None:
+    before = await contents(store)
+    assert await look(store, clock, keyed(0)) == [
+        Inserted(execution_id(0), created=False, exists=False)
+    ]
+    assert await contents(store) == before
+    assert await insert(store, clock, keyed(1)) == [Inserted(execution_id(1), created=True)]
 
 
 async def test_a_key_in_use_answers_the_digest_it_was_used_with(

@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TypedDict
@@ -42,6 +44,7 @@ class Start(TypedDict):
     user: int | None
     group: int | None
     end_signal: int
+    file_limit: int | None
 
 
 class Request(TypedDict, total=False):
@@ -136,6 +139,7 @@ class Guardian:
                     extra_groups=[] if start["user"] is not None else None,
                     pass_fds=(held,),
                     start_new_session=True,
+                    preexec_fn=_limiter(start["file_limit"]),  # noqa: PLW1509 - one thread
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             os.close(life)
@@ -153,6 +157,14 @@ class Guardian:
         del self._charges[name]
         os.close(charge.life)
         return charge.process.wait()
+
+
+def _limiter(file_limit: int | None) -> Callable[[], None] | None:
+    """No file of the process may grow beyond this: how a disk is full without being it."""
+    if file_limit is None:
+        return None
+    limits = (file_limit, resource.RLIM_INFINITY)
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def _is_over(life: int, seconds: float, *, owner: int | None = None) -> bool:

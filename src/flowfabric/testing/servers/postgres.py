@@ -51,7 +51,12 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """Stopping, killing and starting again keep the port and the data."""
+    """Stopping, killing and starting again keep the port and the data.
+
+    `file_limit`, from the next start on: how large its files may become, as on a full disk.
+    """
+
+    file_limit: int | None = None
 
     def __init__(self, keeper: Keeper, version: int, settings: Mapping[str, str]) -> None:
         self.version = version
@@ -96,6 +101,7 @@ class PostgresServer:
                 # Fast: open transactions are rolled back. Immediate: nothing is waited for.
                 stop_signal=signal.SIGINT,
                 end_signal=signal.SIGQUIT,
+                file_limit=self.file_limit,
             )
         )
         self._process.wait_until(self._is_ready)
@@ -188,7 +194,13 @@ def postgres_server(
 def _account() -> Account | None:
     if os.geteuid() != 0:
         return None
-    nobody = pwd.getpwnam("nobody")
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        raise StoreUnavailable(
+            "Postgres does not run as root, and there is no account `nobody` to run it as",
+            hint="run this as another user",
+        ) from None
     return Account(nobody.pw_uid, nobody.pw_gid)
 
 

@@ -121,6 +121,7 @@ class Program(NamedTuple):
     account: Account | None = None
     stop_signal: int = signal.SIGTERM
     end_signal: int = signal.SIGKILL
+    file_limit: int | None = None
 
 
 class ServerProcess:
@@ -149,6 +150,7 @@ class ServerProcess:
                     "user": account.user if account else None,
                     "group": account.group if account else None,
                     "end_signal": int(program.end_signal),
+                    "file_limit": program.file_limit,
                 }
             }
         )

@@ -1,0 +1,83 @@
+"""What a URL says: where the server is, which schema is ours, and what is in between.
+
+The password is in the URL, so the URL is never shown: `shown` is what messages may say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from flowfabric.errors import InvalidInput
+
+SCHEMA = "flowfabric"
+
+# Ours, and those of the driver that say how to reach the server.
+OPTIONS = (
+    "schema",
+    "pooler",
+    "host",
+    "port",
+    "sslmode",
+    "sslcert",
+    "sslkey",
+    "sslrootcert",
+)
+POOLERS = ("none", "transaction")
+
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_PORT_MAX = 65_535
+
+
+class Address(NamedTuple):
+    """`dsn` is for the driver only; `pooled` means that a session is shared with others."""
+
+    dsn: str
+    shown: str
+    schema: str
+    pooled: bool
+
+
+def parse_url(url: str) -> Address:
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            known = ", ".join(OPTIONS)
+            raise InvalidInput(f"unknown option {name!r}", field="url", hint=f"known: {known}")
+    pooler = options.pop("pooler", "none")
+    if pooler not in POOLERS:
+        raise InvalidInput(f"{pooler!r} is not possible", field="pooler", hint="none, transaction")
+    schema = _schema(options.pop("schema", SCHEMA))
+    try:
+        port = parts.port
+    except ValueError:
+        raise InvalidInput(
+            "the port is no number that a port can have", field="url", hint=f"1 to {_PORT_MAX}"
+        ) from None
+    dsn = urlunsplit(
+        ("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")
+    )
+    return Address(dsn, _shown(parts.hostname, port, parts.path), schema, pooler == "transaction")
+
+
+def _schema(name: str) -> str:
+    if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
+        raise InvalidInput(
+            f"{name!r} cannot name a schema",
+            field="schema",
+            hint="a letter, then letters, digits, _ or -, 63 at most, and not pg_ in front",
+        )
+    return name
+
+
+def _shown(host: str | None, port: int | None, path: str) -> str:
+    where = f"{host or 'localhost'}:{port}" if port else host or "localhost"
+    database = unquote(path.strip("/"))
+    return f"database {database!r} on {where}" if database else where
+
+
+def quoted(name: str) -> str:
+    """An identifier for a statement; what was validated holds no quotes."""
+    return '"' + name.replace('"', '""') + '"'

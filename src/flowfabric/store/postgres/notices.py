@@ -1,0 +1,108 @@
+"""Wake-ups between processes: NOTIFY inside every writing statement, one connection that listens.
+
+A notice names the store that sent it, so that it wakes the others only; what it says becomes a
+hint. Notices may be lost with the connection: after each new one, everything may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from hashlib import sha256
+
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.hints import Hint, Hints
+from flowfabric.store.postgres.address import Address
+from flowfabric.store.postgres.connections import CONNECT_SECONDS, open_connection
+from flowfabric.store.postgres.problems import DRIVER_ERRORS
+from flowfabric.store.trips import Trips
+
+logger = logging.getLogger("flowfabric.store")
+
+TROUBLE: tuple[type[Exception], ...] = (FlowFabricError, *DRIVER_ERRORS)
+KEEPALIVE_SECONDS = 30.0
+PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0)
+
+
+def channel_of(schema: str) -> str:
+    """A name that fits into an identifier, however long that of the schema is."""
+    return f"flowfabric_{sha256(schema.encode()).hexdigest()[:24]}"
+
+
+def notice_of(sender: str, hint: Hint) -> str:
+    """What others need to know of a hint; empty if it is nothing."""
+    told = "r" if hint.ready else ""
+    told += "e" if hint.ended or hint.fenced else ""
+    due = "" if hint.due_ms is None else str(hint.due_ms)
+    return f"{sender} {told} {due}" if told or due else ""
+
+
+def hint_of_notice(sender: str, notice: str) -> Hint:
+    """What a notice means here; nothing if it is our own."""
+    who, _, rest = notice.partition(" ")
+    if who == sender:
+        return Hint()
+    told, _, due = rest.partition(" ")
+    due_ms = int(due) if due.isdecimal() and due.isascii() else None
+    # Who ended is not said, so whoever waits for an end must look.
+    return Hint(ready="r" in told, due_ms=due_ms, foreign="e" in told)
+
+
+class Ear:
+    """The listening connection and the task that keeps it."""
+
+    def __init__(self, address: Address, sender: str, hints: Hints, trips: Trips) -> None:
+        self._address = address
+        self._sender = sender
+        self._hints = hints
+        self._trips = trips
+        self._channel = channel_of(address.schema)
+        self._task = asyncio.get_running_loop().create_task(
+            self._listen(), name="flowfabric-listener"
+        )
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _listen(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._listen_once()
+                failures = 0
+            except TROUBLE as error:
+                logger.warning("cannot listen for others", extra={"error": str(error)})
+            pause = PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)]
+            failures += 1
+            await asyncio.sleep(pause)
+
+    async def _listen_once(self) -> None:
+        """Until the connection ends."""
+        with self._trips.waiting():
+            connection = await open_connection(self._address, self._trips)
+        ended = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: ended.set())
+            with self._trips.waiting():
+                await connection.add_listener(self._channel, self._hear)
+            self._hints.publish(Hint(foreign=True))
+            while not await _happens(ended, KEEPALIVE_SECONDS):
+                with self._trips.waiting():
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await connection.run("SELECT 1")
+        finally:
+            connection.terminate()
+
+    def _hear(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        del connection, pid, channel
+        self._hints.publish(hint_of_notice(self._sender, str(payload)))
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Trouble with a server, in our words: what is wrong and what to do. No message holds a password.
+
+Also which trouble leaves nothing behind and may simply be tried again.
+"""
+
+from __future__ import annotations
+
+from flowfabric.errors import FlowFabricError, StoreMismatch, StoreUnavailable
+from flowfabric.store.postgres.driver import Connection, InterfaceError, PostgresError, errors
+
+VERSION_FLOOR = 14
+
+# The server is there, but not for us, or not yet.
+NOT_YET: tuple[type[Exception], ...] = (
+    errors.CannotConnectNowError,
+    errors.TooManyConnectionsError,
+    errors.ConnectionDoesNotExistError,
+    ConnectionRefusedError,
+    ConnectionResetError,
+)
+# The connection is gone: what was sent on it may have happened or not.
+LOST: tuple[type[Exception], ...] = (
+    errors.PostgresConnectionError,
+    errors.AdminShutdownError,
+    errors.CrashShutdownError,
+    errors.DatabaseDroppedError,
+    errors.IdleSessionTimeoutError,
+    *NOT_YET,
+    InterfaceError,
+    OSError,
+    TimeoutError,
+    EOFError,
+)
+# The statement undid itself and left nothing behind.
+UNDONE: tuple[type[Exception], ...] = (
+    errors.SerializationError,
+    errors.DeadlockDetectedError,
+)
+DRIVER_ERRORS: tuple[type[Exception], ...] = (PostgresError, InterfaceError, OSError, EOFError)
+
+_HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
+    (
+        errors.InvalidPasswordError,
+        StoreUnavailable,
+        "auth",
+        "check the user and the password in the URL",
+    ),
+    (
+        errors.InvalidAuthorizationSpecificationError,
+        StoreUnavailable,
+        "auth",
+        "check the user in the URL and the server's pg_hba.conf",
+    ),
+    (
+        errors.InvalidCatalogNameError,
+        StoreMismatch,
+        "store_mismatch",
+        "create the database first, or correct its name in the URL",
+    ),
+    (
+        errors.InsufficientPrivilegeError,
+        StoreMismatch,
+        "store_mismatch",
+        "grant the user CREATE on the database, or create the schema and give it to the user",
+    ),
+    (
+        errors.ReadOnlySQLTransactionError,
+        StoreUnavailable,
+        "transport",
+        "connect to the primary server, one that writes",
+    ),
+    (
+        errors.UndefinedTableError,
+        StoreMismatch,
+        "store_mismatch",
+        "the schema is not set up or was dropped: migrate it",
+    ),
+    (
+        errors.InvalidSchemaNameError,
+        StoreMismatch,
+        "store_mismatch",
+        "the schema is not set up or was dropped: migrate it",
+    ),
+    (
+        errors.UndefinedColumnError,
+        StoreMismatch,
+        "store_mismatch",
+        "the schema has tables of another program: choose another one, ?schema=name",
+    ),
+    (
+        errors.InvalidSQLStatementNameError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
+    (
+        errors.DuplicatePreparedStatementError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
+    (
+        errors.ProtocolViolationError,
+        StoreMismatch,
+        "store_mismatch",
+        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+    ),
+    (errors.DiskFullError, StoreUnavailable, "transport", "make room on the server's disk"),
+    (
+        errors.TooManyConnectionsError,
+        StoreUnavailable,
+        "transport",
+        "raise max_connections, or put a pooler in between",
+    ),
+    (
+        errors.InsufficientResourcesError,
+        StoreUnavailable,
+        "transport",
+        "look at the memory and disk of the server",
+    ),
+    (
+        errors.UndefinedFileError,
+        StoreUnavailable,
+        "transport",
+        "look at the log of the server: it misses files",
+    ),
+)
+
+
+def unavailable(error: Exception, shown: str) -> FlowFabricError:
+    """The error that a caller sees, by what the caller can do about it."""
+    for kind, made, code, hint in _HINTS:
+        if isinstance(error, kind):
+            return made(_said(error, shown), code=code, hint=hint)
+    hint = f"is Postgres running at {shown}?" if isinstance(error, LOST) else ""
+    return StoreUnavailable(_said(error, shown), hint=hint)
+
+
+def _said(error: Exception, shown: str) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{shown} did not answer in time"
+    if isinstance(error, OSError):
+        return f"{shown} cannot be reached: {error.strerror or error}"
+    return f"{shown}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def version_of(connection: Connection) -> int:
+    return connection.get_server_version().major
+
+
+def require_usable(connection: Connection, shown: str) -> None:
+    """Refuse a server that is too old, speaks another encoding, or only reads."""
+    version = version_of(connection)
+    if version < VERSION_FLOOR:
+        raise StoreMismatch(
+            f"{shown} is Postgres {version}", hint=f"use Postgres {VERSION_FLOOR} or newer"
+        )
+    settings = connection.get_settings()
+    encoding = getattr(settings, "server_encoding", "UTF8")
+    if encoding != "UTF8":
+        raise StoreMismatch(
+            f"{shown} keeps text as {encoding}",
+            hint="create the database with ENCODING 'UTF8'",
+        )
+    if getattr(settings, "in_hot_standby", "off") == "on":
+        raise StoreUnavailable(
+            f"{shown} is a standby and only reads", hint="connect to the primary server"
+        )
+    if getattr(settings, "default_transaction_read_only", "off") == "on":
+        raise StoreUnavailable(
+            f"{shown} only reads: default_transaction_read_only is on",
+            hint="switch it off for this user or database, or connect to another server",
+        )

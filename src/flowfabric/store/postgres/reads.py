@@ -1,0 +1,92 @@
+"""The reading verbs: one statement each, so that what they answer is of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import DueBatch, Ended, Execution, Lane, Loaded, Query, Want
+from flowfabric.store.postgres.driver import Connection, Record
+from flowfabric.store.postgres.rows import (
+    WIDTH,
+    attempt_of,
+    ended_of,
+    heads_of,
+    lane_of,
+    seen_heads,
+    tags_of,
+)
+from flowfabric.store.postgres.statements import Argument, Statements
+
+# Greater than every id: ids are ASCII.
+_AFTER_ALL_IDS = "\x7f"
+_ATTEMPTS = WIDTH + 2
+
+
+async def load(connection: Connection, sql: Statements, want: Want) -> list[Loaded | None]:
+    arguments: dict[str, Argument] = {
+        "ids": list(dict.fromkeys(want.ids)),
+        "payload": want.payload,
+        "tags": want.tags,
+        "attempts": want.attempts,
+    }
+    records = await sql.named("execution_load").fetch(connection, arguments)
+    heads = {head.id: head for head in heads_of(records)}
+    rows: dict[str, list[Record]] = {}
+    found: dict[str, Loaded] = {}
+    for record in records:
+        id = record["id"]
+        rows.setdefault(id, []).append(record)
+    for id, mine in rows.items():
+        first = mine[0]
+        found[id] = Loaded(
+            heads[ExecutionId(id)],
+            payload=first[WIDTH] or b"",
+            tags=tags_of(first[WIDTH + 1]),
+            attempts=tuple(
+                attempt_of(ExecutionId(id), record[_ATTEMPTS:])
+                for record in mine
+                if record[_ATTEMPTS] is not None
+            ),
+        )
+    return [found.get(id) for id in want.ids]
+
+
+async def endings(
+    connection: Connection, sql: Statements, ids: Sequence[ExecutionId]
+) -> list[Ended | None]:
+    arguments = {"ids": list(dict.fromkeys(ids))}
+    records = await sql.named("execution_ends").fetch(connection, arguments)
+    found = {ended.id: ended for ended in map(ended_of, records)}
+    return [found.get(id) for id in ids]
+
+
+async def due(connection: Connection, sql: Statements, now_ms: int, limit: int) -> DueBatch:
+    arguments = {"now_ms": now_ms, "limit": limit}
+    records = await sql.named("execution_due").fetch(connection, arguments)
+    rows = seen_heads([record for record in records if record["id"] is not None], 1)
+    return DueBatch(rows, records[0]["next_ms"])
+
+
+async def find(connection: Connection, sql: Statements, query: Query) -> list[Execution]:
+    lower, upper = "", _AFTER_ALL_IDS
+    if query.partition is not None:
+        lower = f"{{fp:{query.partition}}}:"
+        upper = lower + _AFTER_ALL_IDS
+    arguments: dict[str, Argument] = {
+        "after": max(lower, query.after or ""),
+        "before": upper,
+        "namespace": query.namespace,
+        "lane": query.lane,
+        "kind": query.kind,
+        "states": [state.value for state in query.states] or None,
+        "tag_keys": list(query.tags),
+        "tag_values": list(query.tags.values()),
+        "limit": query.limit,
+    }
+    return heads_of(await sql.named("execution_find").fetch(connection, arguments))
+
+
+async def lanes(connection: Connection, sql: Statements, after: str, limit: int) -> list[Lane]:
+    arguments: dict[str, Argument] = {"after": after, "limit": limit}
+    return [lane_of(record) for record in await sql.named("lane_list").fetch(connection, arguments)]

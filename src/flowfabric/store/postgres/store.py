@@ -1,0 +1,249 @@
+"""The verbs of the waist over one schema of a Postgres database.
+
+Connections belong to the event loop in which the store was opened; a verb that is called in
+another loop goes through a thread of the store's own. When the first loop is gone, the caller's
+takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Sequence
+from typing import TypeVar
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.model import (
+    Claim,
+    DueBatch,
+    Ended,
+    Event,
+    Execution,
+    Feed,
+    Inserted,
+    Lane,
+    Lease,
+    Loaded,
+    Query,
+    Submission,
+    Want,
+)
+from flowfabric.core.transition import Applied, Changeset, Rejected, Transition, refuse_doubles
+from flowfabric.errors import ClockSkew, StoreUnavailable
+from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_inserts
+from flowfabric.store.postgres import changes as writing
+from flowfabric.store.postgres import claims, inserts, reads, schema
+from flowfabric.store.postgres import feed as log
+from flowfabric.store.postgres.address import parse_url
+from flowfabric.store.postgres.annex import Annex
+from flowfabric.store.postgres.calls import Call
+from flowfabric.store.postgres.connections import Pool, Undone, Work
+from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
+from flowfabric.store.postgres.statements import Statements
+from flowfabric.store.trips import Trips
+from flowfabric.store.upkeep import Size
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """One schema. `clock` replaces the server's, for tests."""
+
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, counts: PartitionCounts | None = None
+    ) -> None:
+        self.hints = Hints(on_subscribe=self._listen)
+        self.trips = Trips()
+        self.address = parse_url(url)
+        self.sql = Statements(self.address.schema)
+        self._clock = clock
+        self._wanted = counts
+        self._sender = secrets.token_hex(6)
+        self._channel = channel_of(self.address.schema)
+        self._starting = threading.Lock()
+        self._counts: PartitionCounts | None = None
+        self._pool: Pool | None = None
+        self._annex: Annex | None = None
+        self._ear: Ear | None = None
+
+    # -- opening and closing ------------------------------------------------------------------
+
+    async def migrate(self) -> PartitionCounts:
+        if self._counts is None:
+            with self._starting:
+                if self._pool is None:
+                    self._pool = Pool(self.address, self.trips)
+            try:
+                self._counts = await self._write(
+                    lambda connection: schema.prepare(
+                        connection, self.sql, self.address, self._wanted
+                    )
+                )
+            except BaseException:
+                await self.close()
+                raise
+            if self.hints.is_heard:
+                self._listen()
+        return self._counts
+
+    async def close(self) -> None:
+        pool, ear, self._pool, self._ear = self._pool, self._ear, None, None
+        annex, self._annex = self._annex, None
+        self._counts = None
+        if annex is not None:
+            await asyncio.shield(asyncio.to_thread(annex.close))
+        if pool is None:
+            return
+        if pool.loop is asyncio.get_running_loop():
+            await _close(pool, ear)
+        elif pool.loop.is_running():
+            ending = asyncio.run_coroutine_threadsafe(_close(pool, ear), pool.loop)
+            await asyncio.wrap_future(ending)
+        else:
+            pool.abandon()
+
+    def _listen(self) -> None:
+        """From the moment that somebody listens here, listen to the others."""
+        pool = self._pool
+        if pool is not None and not self.address.pooled and not pool.loop.is_closed():
+            pool.loop.call_soon_threadsafe(self._start_ear, pool)
+
+    def _start_ear(self, pool: Pool) -> None:
+        if self._ear is None and self._pool is pool and self._counts is not None:
+            self._ear = Ear(self.address, self._sender, self.hints, self.trips)
+
+    # -- the roads to the server --------------------------------------------------------------
+
+    async def _write(self, work: Work[T], *, urgent: bool = False) -> T:
+        return await self._road().write(work, urgent=urgent)
+
+    async def _read(self, work: Work[T]) -> T:
+        return await self._road().read(work)
+
+    def _road(self) -> Pool | Annex:
+        """The connections; anew, here, when the loop they belong to is gone."""
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailable("the store is not open")
+        if pool.loop is asyncio.get_running_loop():
+            return pool
+        with self._starting:
+            if pool.loop.is_running():
+                self._annex = self._annex or Annex(self.address, self.trips)
+                return self._annex
+            if self._pool is pool:
+                pool.abandon()
+                self._pool, self._ear = Pool(self.address, self.trips), None
+                if self.hints.is_heard:
+                    self._listen()
+            return self._pool or pool
+
+    def _call(self, now_ms: int, hint: Hint) -> Call:
+        clock_ms = self._clock.now_ms() if self._clock else None
+        notice = notice_of(self._sender, hint)
+        return Call(self.sql, now_ms, clock_ms, self._channel, notice)
+
+    # -- the verbs ----------------------------------------------------------------------------
+
+    async def now(self) -> int:
+        arguments = {"clock_ms": self._clock.now_ms() if self._clock else None}
+        statement = self.sql.named("clock_now")
+        records = await self._read(lambda connection: statement.fetch(connection, arguments))
+        now_ms: int = records[0]["now_ms"]
+        return now_ms
+
+    async def _refuse_skew(self, now_ms: int) -> None:
+        store_now_ms = await self.now()
+        if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
+            raise ClockSkew.between(store_now_ms, now_ms)
+
+    async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        hint = hint_of_inserts(batch)
+        call = self._call(now_ms, hint)
+        answers = await self._write(lambda connection: inserts.insert(connection, call, batch))
+        self.hints.publish(hint)
+        return answers
+
+    async def claim(self, ask: Claim) -> list[Lease]:
+        call = self._call(ask.now_ms, Hint())
+        return await self._write(lambda connection: claims.claim(connection, call, ask))
+
+    async def apply(
+        self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
+    ) -> list[Applied | Rejected]:
+        refuse_doubles([transition.id for transition in transitions])
+        if not transitions:
+            await self._refuse_skew(now_ms)
+            return []
+        hint = hint_of(transitions)
+        call = self._call(now_ms, hint)
+        answers = await self._write(
+            lambda connection: writing.apply(connection, call, transitions), urgent=urgent
+        )
+        self.hints.publish(hint)
+        return answers
+
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        if not changes.transitions and not changes.lanes:
+            await self._refuse_skew(now_ms)
+            return True
+        hint = hint_of(changes.transitions)
+        if changes.lanes:
+            hint = hint._replace(ready=True)
+        call = self._call(now_ms, hint)
+        try:
+            await self._write(lambda connection: writing.commit(connection, call, changes))
+        except Undone:
+            return False
+        self.hints.publish(hint)
+        return True
+
+    async def load(self, want: Want) -> list[Loaded | None]:
+        return await self._read(lambda connection: reads.load(connection, self.sql, want))
+
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        return await self._read(lambda connection: reads.endings(connection, self.sql, ids))
+
+    async def due(self, now_ms: int, limit: int) -> DueBatch:
+        return await self._read(lambda connection: reads.due(connection, self.sql, now_ms, limit))
+
+    async def find(self, query: Query) -> list[Execution]:
+        return await self._read(lambda connection: reads.find(connection, self.sql, query))
+
+    async def tail(self, feed: Feed) -> list[Event]:
+        return await self._read(lambda connection: log.tail(connection, self.sql, feed))
+
+    async def lanes(self, after: str, limit: int) -> list[Lane]:
+        return await self._read(lambda connection: reads.lanes(connection, self.sql, after, limit))
+
+    # -- upkeep -------------------------------------------------------------------------------
+
+    async def unmigrated(self) -> list[str]:
+        return await self._alone(
+            lambda connection: schema.pending(connection, self.sql, self.address)
+        )
+
+    async def sizes(self) -> list[Size]:
+        return await self._alone(
+            lambda connection: schema.sizes(connection, self.sql, self.address)
+        )
+
+    async def drop(self) -> None:
+        await self.close()
+        await self._alone(lambda connection: schema.drop(connection, self.sql, self.address))
+
+    async def _alone(self, work: Work[T]) -> T:
+        """On a connection of its own: upkeep works on a store that was not opened, too."""
+        pool = Pool(self.address, self.trips)
+        try:
+            return await pool.write(work)
+        finally:
+            await pool.close()
+
+
+async def _close(pool: Pool, ear: Ear | None) -> None:
+    if ear is not None:
+        await ear.close()
+    await pool.close()

@@ -1,0 +1,76 @@
+"""A server that is killed in the middle of the work and started again: nothing lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import pytest
+
+from flowfabric import App, Handle, StoreUnavailable
+from flowfabric.core.model import Feed
+from flowfabric.testing.servers import postgres_server, valkey_server
+from tests.app.stage import PATIENCE_SECONDS, running
+
+JOBS = 400
+KILL_AFTER = 100
+ALL = 1_000_000
+
+
+class Server(Protocol):
+    """What all private servers can do."""
+
+    @property
+    def url(self) -> str: ...
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+
+
+@contextmanager
+def server_of(kind: str) -> Iterator[Server]:
+    """One that keeps what it acknowledged, as production does."""
+    started = postgres_server() if kind == "postgres" else valkey_server()
+    with started as server:
+        yield server
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with server_of(str(request.param)) as server:
+        yield server
+
+
+async def result_of(handle: Handle[int]) -> int:
+    """Who waits is told that the store is away, and asks again."""
+    while True:
+        try:
+            return await handle.result()
+        except StoreUnavailable:
+            await asyncio.sleep(0)
+
+
+async def test_work_goes_on_after_a_kill_of_the_server(server: Server) -> None:
+    app = App(server.url, concurrency=20)
+    done: list[int] = []
+    half_done = asyncio.Event()
+
+    @app.task
+    async def work(n: int) -> int:
+        done.append(n)
+        if len(done) == KILL_AFTER:
+            half_done.set()
+        return n * 2
+
+    async with asyncio.timeout(2 * PATIENCE_SECONDS), running(app):
+        handles = await app.start_many(work.bind(n) for n in range(JOBS))
+        waiting = [asyncio.create_task(result_of(handle)) for handle in handles]
+        await half_done.wait()
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        assert await asyncio.gather(*waiting) == [n * 2 for n in range(JOBS)]
+        lines = await app.engine.store.tail(Feed(limit=ALL))
+    ends = Counter(line.execution for line in lines if line.kind == "completed")
+    assert ends == Counter({handle.id: 1 for handle in handles})

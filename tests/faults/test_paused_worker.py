@@ -1,0 +1,56 @@
+"""A worker stopped by the machine for longer than its lease: another does its work once more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from flowfabric.core.model import Want
+from flowfabric.core.states import AttemptLifecycle
+from flowfabric.store import open_store
+from tests.app.stage import PATIENCE_SECONDS, kinds
+from tests.conftest import discard
+from tests.servers import DURABLE, store_url
+from tests.worker.process import make
+from tests.worker.processes import process
+
+OPTIONS = ("0s", "5s")
+
+
+@pytest.fixture(params=DURABLE)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    url = store_url(str(request.param), tmp_path / "shared.db")
+    yield url
+    await discard(open_store(url))
+
+
+async def test_a_worker_stopped_past_its_lease_is_refused_and_its_work_runs_once_more(
+    url: str,
+) -> None:
+    app, work, _ = make(url)
+    with process(url, *OPTIONS) as paused:
+        handle = await work.start("job", waits=True)
+        assert await paused.says() == "began job"
+        paused.send(signal.SIGSTOP)
+        with process(url, *OPTIONS) as other:
+            assert await other.says() == "began job"
+            other.go_on()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert await handle.result() == f"job done by {other.id}"
+        paused.go_on()
+        paused.send(signal.SIGCONT)
+        paused.send(signal.SIGTERM)
+        assert await paused.says() == "bye"
+    (loaded,) = await app.engine.store.load(Want(ids=[handle.id], attempts=True))
+    assert loaded is not None
+    assert [attempt.lifecycle for attempt in loaded.attempts] == [
+        AttemptLifecycle.INTERRUPTED_RECLAIMED,
+        AttemptLifecycle.ENDED_SUCCESS,
+    ]
+    assert (await kinds(handle)).count("completed") == 1
+    assert await handle.result() == f"job done by {other.id}"
+    await app.close()

@@ -1,0 +1,72 @@
+"""The servers that the suite runs on: private ones, or those that the environment names.
+
+Each is started when a test first needs it, once per test process, and is gone when that process
+ends, whichever way. A server that cannot start fails the tests that need it; none is skipped.
+No test lives here.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+
+from flowfabric.testing.servers import postgres_server, valkey_cluster, valkey_server
+
+# Stores that several processes can share, and that outlive them.
+DURABLE = ("sqlite", "postgres", "valkey", "valkey-cluster")
+NAMED_BY = {
+    "postgres": "FLOWFABRIC_TEST_POSTGRES",
+    "valkey": "FLOWFABRIC_TEST_VALKEY",
+    "valkey-cluster": "FLOWFABRIC_TEST_VALKEY_CLUSTER",
+    "postgres-16": "FLOWFABRIC_TEST_POSTGRES_16",
+}
+# Two stores on one server have nothing in common but the server.
+_PLACE = {
+    "postgres": "schema",
+    "postgres-16": "schema",
+    "valkey": "prefix",
+    "valkey-cluster": "prefix",
+}
+
+# A test says what is written, not what survives a loss of power.
+_HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_HASTY_VALKEY = {"appendonly": "no"}
+
+
+class Servers:
+    """URLs of running servers."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._urls: dict[str, str] = {}
+
+    def url(self, kind: str) -> str:
+        if kind not in self._urls:
+            self._urls[kind] = os.environ.get(NAMED_BY[kind]) or self._start(kind)
+        return self._urls[kind]
+
+    def close(self) -> None:
+        self._urls.clear()
+        self._stack.close()
+
+    def _start(self, kind: str) -> str:
+        if kind in ("postgres", "postgres-16"):
+            version = 16 if kind == "postgres-16" else 18
+            server = postgres_server(version, settings=_HASTY_POSTGRES)
+            return self._stack.enter_context(server).url
+        if kind == "valkey":
+            return self._stack.enter_context(valkey_server(settings=_HASTY_VALKEY)).url
+        return self._stack.enter_context(valkey_cluster(settings=_HASTY_VALKEY)).url
+
+
+SERVERS = Servers()
+
+
+def store_url(kind: str, path: Path) -> str:
+    """The URL of a store of this kind: the same for the same path, and no other for another."""
+    if kind in NAMED_BY:
+        place = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
+        return f"{SERVERS.url(kind)}?{_PLACE[kind]}={place}"
+    return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"

@@ -1,0 +1,164 @@
+"""A small store with something of everything in it, kept as it was made by each schema version.
+
+`python -m tests.store.story KIND` writes `made/KIND-<version>` with the schema of today. A file is
+made once, when its version is released, and never again: it stands for the stores out there. No
+test lives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+
+import asyncpg
+
+from flowfabric.core.lifecycle import Failure, complete, fail
+from flowfabric.core.states import LaneState
+from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.store import Store, open_store
+from flowfabric.store.postgres import PostgresStore
+from flowfabric.store.queries import migration_names, migrations, statements
+from flowfabric.store.valkey.library import PROTOCOL
+from flowfabric.testing.build import order, policy
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.conformance.steps import apply, put, take
+from flowfabric.testing.servers import postgres_server, valkey_server
+from tests.store.valkey import keys
+
+MADE = Path(__file__).with_name("made")
+POSTGRES_TABLES = ("meta", "execution", "attempt", "tag", "idempotency", "lane", "log")
+DELAY_MS = 60_000
+
+
+async def tell(store: Store, clock: VirtualClock) -> None:
+    """Executions that wait, are delayed, run, have ended, and will be tried again."""
+    soon = clock.now_ms() + DELAY_MS
+    await put(store, clock, order(0, key="key", digest="one", tags={"demo.tenant": "acme"}))
+    await put(store, clock, order(1, delay_until_ms=soon), order(2, lane="busy", priority=5))
+    await put(
+        store, clock, *(order(n, policy=policy(retries=2), payload=b"\0\xff") for n in (3, 4))
+    )
+    clock.advance(10)
+    (done,) = await take(store, clock, only=order(3).id)
+    (broken,) = await take(store, clock, only=order(4).id)
+    await take(store, clock, only=order(2).id, lanes=("busy",))
+    await apply(store, clock, complete(done, clock.now_ms(), b"\0result\xff"))
+    await apply(store, clock, fail(broken, clock.now_ms(), Failure("broke")))
+    lanes = {lane.name: lane.rev for lane in await store.lanes("", 10)}
+    pause = LaneChange("busy", lanes["busy"], LaneState.PAUSED)
+    assert await store.commit(Changeset(lanes=[pause]), clock.now_ms())
+
+
+def versions(kind: str) -> list[str]:
+    """The files of this kind of store, oldest first."""
+    return sorted(path.name for path in MADE.iterdir() if path.name.startswith(f"{kind}-"))
+
+
+async def open_sqlite(name: str, path: Path, clock: VirtualClock) -> Store:
+    with sqlite3.connect(path) as raw:
+        raw.executescript((MADE / name).read_text(encoding="utf-8"))
+    raw.close()
+    return open_store(f"sqlite:///{path}", clock=clock)
+
+
+async def save_sqlite() -> str:
+    clock = VirtualClock()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        store = open_store(f"sqlite:///{path}", clock=clock)
+        await store.migrate()
+        await tell(store, clock)
+        await store.close()
+        with sqlite3.connect(path) as raw:
+            pragmas = [
+                f"PRAGMA {name} = {raw.execute(f'PRAGMA {name}').fetchone()[0]};"
+                for name in ("journal_mode", "application_id", "user_version")
+            ]
+            return "\n".join([*pragmas, *raw.iterdump(), ""])
+
+
+_RESTORE = """
+INSERT INTO {schema}.{table} OVERRIDING SYSTEM VALUE
+SELECT * FROM jsonb_populate_record(NULL::{schema}.{table}, $1::jsonb)
+"""
+
+
+_COUNT_ON = """
+SELECT setval(pg_get_serial_sequence('{schema}.{table}', '{column}'), max({column}))
+FROM {schema}.{table}
+"""
+
+
+async def open_postgres(name: str, url: str, clock: VirtualClock) -> Store:
+    """The schema as its migrations make it, and the rows as they were."""
+    store = PostgresStore(url, clock=clock)
+    rows: dict[str, list[str]] = json.loads((MADE / name).read_text(encoding="utf-8"))
+    steps = migrations("postgres")[: int(name.rpartition("-")[2])]
+    schema = f'"{store.address.schema}"'
+    raw = await asyncpg.connect(store.address.dsn)
+    try:
+        await raw.execute(f"CREATE SCHEMA {schema}")
+        await raw.execute(statements("postgres")["migration_table"].format(schema=schema))
+        for step in steps:
+            await raw.execute(step.format(schema=schema))
+        for table, lines in rows.items():
+            for line in lines:
+                await raw.execute(_RESTORE.format(schema=schema, table=table), line)
+        for table, column in (("execution", "n"), ("log", "seq")):
+            await raw.execute(_COUNT_ON.format(schema=schema, table=table, column=column))
+    finally:
+        await raw.close()
+    return store
+
+
+async def save_postgres() -> str:
+    clock = VirtualClock()
+    with postgres_server() as server:
+        store = PostgresStore(server.url, clock=clock)
+        await store.migrate()
+        await tell(store, clock)
+        await store.close()
+        raw = await asyncpg.connect(server.url)
+        rows = {
+            table: [
+                record[0]
+                for record in await raw.fetch(f"SELECT to_jsonb(t) FROM flowfabric.{table} AS t")  # noqa: S608 - our names
+            ]
+            for table in (*POSTGRES_TABLES, "migration")
+        }
+        await raw.close()
+    return json.dumps(rows, indent=1) + "\n"
+
+
+async def open_valkey(name: str, url: str, clock: VirtualClock) -> Store:
+    store = open_store(url, clock=clock)
+    await keys.restore(store, (MADE / name).read_text(encoding="utf-8"))
+    return store
+
+
+async def save_valkey() -> str:
+    clock = VirtualClock()
+    with valkey_server() as server:
+        store = open_store(server.url, clock=clock)
+        await store.migrate()
+        await tell(store, clock)
+        saved = await keys.save(store)
+        await store.close()
+    return saved
+
+
+SAVE = {"sqlite": save_sqlite, "postgres": save_postgres, "valkey": save_valkey}
+
+
+def version(kind: str) -> int:
+    """The schema version of today; on Valkey the protocol of its functions."""
+    return PROTOCOL if kind == "valkey" else len(migration_names(kind))
+
+
+if __name__ == "__main__":
+    kind = sys.argv[1]
+    (MADE / f"{kind}-{version(kind)}").write_text(asyncio.run(SAVE[kind]()), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Stores made by every released schema version, opened by the code of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowfabric.core.lifecycle import complete
+from flowfabric.core.model import Inserted, Query
+from flowfabric.core.states import State
+from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.store import Store
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.memory import MemoryStore
+from flowfabric.testing.build import execution_id, order, submissions
+from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.conformance.steps import apply, take
+from flowfabric.testing.picture import look
+from tests.conftest import discard
+from tests.servers import store_url
+from tests.store import story
+
+MADE = [(kind, name) for kind in story.SAVE for name in story.versions(kind)]
+
+
+async def opened(kind: str, name: str, path: Path, clock: VirtualClock) -> Store:
+    if kind == "sqlite":
+        return await story.open_sqlite(name, path, clock)
+    if kind == "valkey":
+        return await story.open_valkey(name, store_url(kind, path), clock)
+    return await story.open_postgres(name, store_url(kind, path), clock)
+
+
+def test_there_is_a_store_of_every_version() -> None:
+    for kind in story.SAVE:
+        assert len(story.versions(kind)) == story.version(kind)
+
+
+@pytest.mark.parametrize(("kind", "name"), MADE, ids=[name for _, name in MADE])
+async def test_a_store_of_an_earlier_version_is_upgraded_and_goes_on(
+    kind: str, name: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    model = MemoryStore(clock)
+    await story.tell(model, clock)
+    store = await opened(kind, name, tmp_path / "store.db", clock)
+    await store.migrate()
+    now_ms = clock.now_ms()
+    assert (await look(store, now_ms)).alike() == (await look(model, now_ms)).alike()
+
+    repeated = submissions([order(9, key="key", digest="one")], now_ms)
+    known = Inserted(execution_id(0), created=False, digest="one")
+    assert await store.insert(repeated, now_ms) == [known]
+    clock.advance(story.DELAY_MS)
+    while (await Timekeeper(store, FollowingClock(clock)).run_once()).again:
+        pass
+    for lease in await take(store, clock, 3) + await take(store, clock, lanes=("busy",)):
+        await apply(store, clock, complete(lease, clock.now_ms(), b"1"))
+    states = [row.state for row in await store.find(Query())]
+    assert states == [State.COMPLETED] * 5
+    await discard(store)
