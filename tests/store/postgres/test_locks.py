@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
@@ -18,7 +19,7 @@ from flowfabric.store.postgres import PostgresStore, connections
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import TTL_MS, ask, execution_id, order, submissions
 from flowfabric.testing.conformance.steps import ALL, head, put, put_and_take, take
-from tests.store.postgres.desk import Desk, waited_for
+from tests.store.postgres.desk import WAITED_FOR, Desk, waited_for
 
 
 async def test_shuffled_batches_of_the_same_rows_never_deadlock(
@@ -106,6 +107,23 @@ async def test_a_row_that_fits_once_it_is_locked_is_not_refused(
     assert (row.state, row.progress_pct, row.rev) == ("completed", 5, lease.head.rev + 2)
 
 
+async def test_a_guard_that_holds_once_the_row_is_locked_is_not_refused(
+    desk: Desk, store: PostgresStore, clock: VirtualClock
+) -> None:
+    """The lease is given while its holder's word waits: the row of before does not count."""
+    earlier = await put_and_take(store, clock, order(0))
+    lease = Lease(msgspec.structs.replace(earlier.head, epoch=earlier.epoch + 1))
+    raw = await desk.raw()
+    await raw.execute("BEGIN")
+    await raw.execute("UPDATE execution SET epoch = epoch + 1, rev = rev + 1")
+    now_ms = clock.now_ms()
+    waiting = asyncio.create_task(store.apply([complete(lease, now_ms, b"done")], now_ms))
+    await waited_for(raw)
+    await raw.execute("COMMIT")
+    assert await waiting == [Applied(lease.id)]
+    assert (await head(store, lease.id)).state == "completed"
+
+
 async def test_a_refusal_shows_what_the_other_wrote_while_it_was_waited_for(
     desk: Desk, store: PostgresStore, clock: VirtualClock
 ) -> None:
@@ -136,6 +154,41 @@ async def test_what_others_are_taking_is_passed_over(
     leases = await store.claim(ask(clock.now_ms(), limit=3, lanes=lanes))
     assert [lease.id for lease in leases] == [execution_id(n) for n in (990, 991, 992)]
     await raw.execute("ROLLBACK")
+
+
+async def test_one_that_another_is_taking_is_not_waited_for(
+    desk: Desk, store: PostgresStore, clock: VirtualClock
+) -> None:
+    (row,) = await put(store, clock, order(0))
+    raw = await desk.raw()
+    await raw.execute("BEGIN")
+    await raw.execute("SELECT FROM execution FOR UPDATE")
+    claim = asyncio.create_task(store.claim(ask(clock.now_ms(), only=row.id)))
+    is_waiting = False
+    while not claim.done() and not is_waiting:
+        is_waiting = await raw.fetchval(WAITED_FOR)
+    await raw.execute("ROLLBACK")
+    assert await claim == []
+    assert not is_waiting
+
+
+async def test_a_changeset_locks_in_the_order_of_ids_whatever_its_shapes(
+    desk: Desk, store: PostgresStore, clock: VirtualClock
+) -> None:
+    """It waits for the last row, whose change is written first, and holds the first one by then."""
+    now_ms = clock.now_ms()
+    first, last = await put(store, clock, order(0), order(1))
+    raw, other = await desk.raw(), await desk.raw()
+    await raw.execute("BEGIN")
+    await raw.execute("SELECT FROM execution WHERE id = $1 FOR UPDATE", last.id)
+    ended = cancel(first, now_ms, "", source=Source.OPERATOR)
+    changes = Changeset([set_tags(last, now_ms, {"a.b": "c"}), ended])
+    waiting = asyncio.create_task(store.commit(changes, now_ms))
+    await waited_for(raw)
+    free = await other.fetch("SELECT id FROM execution FOR UPDATE SKIP LOCKED")
+    await raw.execute("ROLLBACK")
+    assert await waiting
+    assert free == []
 
 
 async def test_eight_who_claim_at_once_take_everything_once(

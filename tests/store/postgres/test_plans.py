@@ -261,6 +261,24 @@ async def test_what_is_wanted_in_order_is_not_sorted_first(scene: Scene, call: C
                 assert not any(node["Node Type"] == "Sort" for node in below), limit
 
 
+def unlimited(node: dict[str, object]) -> Iterator[dict[str, object]]:
+    """The nodes below that no limit stops."""
+    for inner in cast(list[dict[str, object]], node.get("Plans", [])):
+        if inner["Node Type"] != "Limit":
+            yield inner
+            yield from unlimited(inner)
+
+
+@pytest.mark.parametrize("call", [claim, claim_of_lanes])
+async def test_a_claim_reads_no_more_of_a_queue_than_it_asks_for(scene: Scene, call: Call) -> None:
+    """Lanes are merged, but each is read by itself and only as far as its best."""
+    for plan in await scene.plans(call(scene)):
+        assert "execution_ready" in {node.get("Index Name") for node in plan}
+        for sort in (node for node in plan if "Sort" in str(node["Node Type"])):
+            read = {node.get("Index Name") for node in unlimited(sort)}
+            assert "execution_ready" not in read, sort
+
+
 HOT = "SELECT n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND n_tup_upd > 0"
 
 

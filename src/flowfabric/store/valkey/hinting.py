@@ -8,7 +8,7 @@ once for each lane that a process asks about, and then now and then, by one proc
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import FlowFabricError
@@ -23,9 +23,14 @@ FLOWS = "{flows}"
 
 
 class Hinting:
-    def __init__(self, caller: Caller, keys: Keys) -> None:
+    """`steady` is a clock that only this process knows; tests move it."""
+
+    def __init__(
+        self, caller: Caller, keys: Keys, *, steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._caller = caller
         self._keys = keys
+        self.steady = steady
         self._counts = PartitionCounts()
         self._seen: set[str] = set()
         self._next: dict[str, float] = {}
@@ -74,7 +79,7 @@ class Hinting:
 
     def _is_late(self, name: str) -> bool:
         """Whether it is time to look again; the first time is a while after it was first asked."""
-        now = time.monotonic()
+        now = self.steady()
         if self._next.setdefault(name, now + SWEEP_SECONDS) > now:
             return False
         self._next[name] = now + SWEEP_SECONDS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Feed, Query
@@ -12,7 +14,7 @@ from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import State
 from flowfabric.core.transition import Applied, Changeset
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import ask, execution_id, order, submissions
+from flowfabric.testing.build import LANE, ask, execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import ALL, in_threads, put, take
 
@@ -36,6 +38,15 @@ async def test_a_large_batch_goes_all_the_way(store: Store, clock: VirtualClock)
     assert [end.result for end in ends if end] == [b"from %d" % n for n in range(2_000)]
     assert len(await store.find(Query(tags={"a.b": "3"}, limit=ALL))) == 286
     assert len(await store.tail(Feed(limit=ALL))) == 6_000
+
+
+@pytest.mark.parametrize("lanes", [(LANE,), (LANE, "other")])
+async def test_the_best_of_a_crowd_is_found_although_it_came_last(
+    store: Store, clock: VirtualClock, lanes: tuple[str, ...]
+) -> None:
+    await put(store, clock, *(order(n, priority=int(n == 199)) for n in range(200)))
+    leases = await take(store, clock, 2, lanes=lanes)
+    assert [lease.id for lease in leases] == [execution_id(199), execution_id(0)]
 
 
 async def test_many_callers_in_one_loop(store: Store, clock: VirtualClock) -> None:

@@ -20,7 +20,10 @@ from flowfabric.testing.conformance.steps import apply, commit, put, put_and_tak
 
 
 class Ear:
-    """Listens to a store and keeps what it heard."""
+    """Listens to a store and keeps what it heard of writes through this store.
+
+    A store that begins to listen to others says that anything may have changed meanwhile.
+    """
 
     def __init__(self, store: Store) -> None:
         self.heard: list[Hint] = []
@@ -28,7 +31,8 @@ class Ear:
         store.hints.subscribe(self._hear)
 
     def _hear(self, hint: Hint) -> None:
-        self.heard.append(hint)
+        if hint != Hint(foreign=True):
+            self.heard.append(hint)
 
     def stop(self) -> None:
         self._store.hints.unsubscribe(self._hear)

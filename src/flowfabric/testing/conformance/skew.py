@@ -8,15 +8,20 @@ from functools import partial
 import pytest
 
 from flowfabric.core.lifecycle import complete
+from flowfabric.core.model import Submission
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.errors import ClockSkew, StoreUnavailable
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import OTHER_TOKEN, ask, order, submissions
+from flowfabric.testing.build import LANE, OTHER_TOKEN, ask, execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import contents, put, put_and_take
 
 Write = Callable[[int], Awaitable[object]]
+
+
+def submitted_with_a_key(now_ms: int) -> list[Submission]:
+    return submissions([order(3, key="key", digest="digest")], now_ms)
 
 
 async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
@@ -29,26 +34,37 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
     lanes = Changeset(lanes=[LaneChange("new", 0, LaneState.PAUSED)])
     return {
         "insert": lambda now_ms: store.insert(submissions([order(3)], now_ms), now_ms),
+        "insert with a key": lambda now_ms: store.insert(submitted_with_a_key(now_ms), now_ms),
         "claim": lambda now_ms: store.claim(ask(now_ms, token=OTHER_TOKEN)),
+        "claim of several lanes": lambda now_ms: store.claim(
+            ask(now_ms, token=OTHER_TOKEN, lanes=(LANE, "other"))
+        ),
+        "claim of one": lambda now_ms: store.claim(
+            ask(now_ms, token=OTHER_TOKEN, only=execution_id(2))
+        ),
         "apply": lambda now_ms: store.apply([complete(lease, late_ms, b"")], now_ms),
         "urgent apply": partial(store.apply, [complete(lease, late_ms, b"")], urgent=True),
         "commit": partial(store.commit, changes),
         "commit of lanes": partial(store.commit, lanes),
         "empty insert": partial(store.insert, []),
+        "empty apply": partial(store.apply, []),
+        "empty commit": partial(store.commit, Changeset()),
         "repeated claim": lambda now_ms: store.claim(ask(now_ms, repeated=True)),
     }
 
 
-VERBS = (
+WRITING = (
     "insert",
+    "insert with a key",
     "claim",
+    "claim of several lanes",
+    "claim of one",
     "apply",
     "urgent apply",
     "commit",
     "commit of lanes",
-    "empty insert",
-    "repeated claim",
 )
+VERBS = (*WRITING, "empty insert", "empty apply", "empty commit", "repeated claim")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -65,7 +81,7 @@ async def test_a_caller_whose_clock_is_off_writes_nothing(
     assert await contents(store) == before
 
 
-@pytest.mark.parametrize("verb", VERBS[:6])
+@pytest.mark.parametrize("verb", WRITING)
 @pytest.mark.parametrize("off_ms", [-500, 500])
 async def test_a_clock_that_is_off_by_the_limit_will_do(
     store: Store, clock: VirtualClock, verb: str, off_ms: int
