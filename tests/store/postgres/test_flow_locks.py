@@ -28,6 +28,8 @@ from flowfabric.testing.conformance.steps import head, take
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.store.postgres.desk import Desk, waited_for
 
+# Between the look at the lines and the lock of the flow.
+PAUSE = "FROM (SELECT pg_advisory_xact_lock(7) OFFSET 0) AS pause CROSS JOIN unnest("
 RAISE = "UPDATE flow SET rev = rev + 1 WHERE id = $1"
 
 
@@ -62,28 +64,28 @@ async def test_a_changeset_is_judged_by_the_flow_that_it_waited_for(
     assert await head(store, member("a")) == row
 
 
-async def test_a_flow_whose_lines_were_looked_at_too_early_is_left_for_the_next_turn(
-    desk: Desk, store: PostgresStore, clock: VirtualClock
+async def test_a_flow_that_changed_after_its_lines_were_looked_at_is_left_for_the_next_turn(
+    desk: Desk, store: PostgresStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines that are gone never come with the revision of the commit that removed them."""
+    """Lines that are done never come with the revision of the commit that removed them."""
     await put_flow(store, clock, plan("a"))
-    other = await desk.opened()
-
-    async def work(mine: PostgresStore) -> int:
-        done = 0
-        while done < 40:
-            taken = await take_flows(mine, clock, only=(FLOW,))
-            for each in taken:
-                assert len(each.lines) == 1
-                begun = [line(each.flow.rev, at_ms=each.flow.rev)]
-                patch = FlowPatch(FLOW, each.flow.rev, {"busy_until_ms": 0})
-                changes = Changeset(flows=[patch], lines=begun, done=each.lines)
-                assert await mine.commit(changes, clock.now_ms())
-            done += 1
-        return done
-
-    await add_lines(store, clock, line(0))
-    await asyncio.gather(*(work(mine) for mine in (store, other) for _ in range(3)))
+    await add_lines(store, clock, line(1))
+    other, raw = await desk.opened(), await desk.raw()
+    statement = store.sql.take(named=True)
+    slow = statement._replace(text=statement.text.replace("FROM unnest(", PAUSE, 1))
+    assert slow != statement
+    monkeypatch.setattr(store.sql, "take", lambda *, named: slow)
+    async with raw.transaction():
+        await raw.execute("SELECT pg_advisory_xact_lock(7)")
+        waiting = asyncio.create_task(take_flows(store, clock, only=(FLOW,)))
+        await waited_for(raw)
+        (taken,) = await take_flows(other, clock, only=(FLOW,))
+        patch = FlowPatch(FLOW, taken.flow.rev, {"busy_until_ms": 0})
+        done = Changeset(flows=[patch], lines=[line(2)], done=taken.lines)
+        assert await other.commit(done, clock.now_ms())
+    assert await waiting == []
+    (taken,) = await take_flows(other, clock, only=(FLOW,))
+    assert taken.lines == [line(2)]
 
 
 async def test_a_flow_is_made_once_by_many(
