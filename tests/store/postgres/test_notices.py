@@ -13,6 +13,7 @@ from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.postgres.notices import channel_of, hint_of_notice, notice_of
 from flowfabric.testing.build import TTL_MS, execution_id, order
 from flowfabric.testing.conformance.steps import apply, put, put_and_take
+from flowfabric.testing.flows import flow_id
 from tests.store.postgres.desk import Desk, Raw
 
 LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE $1"
@@ -55,6 +56,7 @@ async def heard_by_another(desk: Desk, store: PostgresStore) -> Ear:
         (Hint(ready=True, due_ms=5), Hint(ready=True, due_ms=5)),
         (Hint(ended=(execution_id(1),)), Hint(foreign=True)),
         (Hint(fenced=(execution_id(1),)), Hint(foreign=True)),
+        (Hint(flows=(flow_id(1),)), Hint(foreign=True)),
         (Hint(), Hint()),
     ],
 )

@@ -427,8 +427,8 @@ WHERE e.id > :after::text AND e.id < :before::text
   AND (:lane::text IS NULL OR e.lane = :lane::text)
   AND (:kind::text IS NULL OR e.kind = :kind::text)
   AND (:states::text[] IS NULL OR e.state = ANY (:states::text[]))
-  AND (e.flow = '' OR NOT EXISTS (
-      SELECT FROM {schema}.flow AS f WHERE f.id = e.flow AND NOT f.is_open
+  AND (e.flow = '' OR coalesce(
+      (SELECT f.is_open FROM {schema}.flow AS f WHERE f.id = e.flow), true
   ))
   AND NOT EXISTS (
       SELECT FROM unnest(:tag_keys::text[], :tag_values::text[]) AS wanted (key, value)

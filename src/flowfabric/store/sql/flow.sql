@@ -395,8 +395,9 @@ SELECT o.turn, s.id, s.rev FROM (
 -- Differs: only these flows.
 SELECT w.turn, s.id, s.rev
 FROM unnest(:only::text[]) WITH ORDINALITY AS w (id, turn) JOIN {schema}.flow AS s ON s.id = w.id
-WHERE s.due_ms <= :now_ms::bigint OR EXISTS (
-    SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
+WHERE s.due_ms <= :now_ms::bigint OR (
+    SELECT true FROM {schema}.line AS l
+    WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint LIMIT 1
 )
 
 -- name: flow_graph@postgres
@@ -448,7 +449,9 @@ JOIN {schema}.edge AS e ON e.downstream = w.id
 -- Every edge of these flows, by way of their members.
 SELECT w.which, {edge_columns}
 FROM unnest(:whole_which::bigint[], :whole_flow::text[]) AS w (which, flow)
-JOIN {schema}.execution AS x ON x.flow = w.flow AND x.flow <> ''
+CROSS JOIN LATERAL (
+    SELECT x.id FROM {schema}.execution AS x WHERE x.flow = w.flow AND x.flow <> '' OFFSET 0
+) AS x
 JOIN {schema}.edge AS e ON e.downstream = x.id
 
 -- name: pages_none@postgres

@@ -1,0 +1,154 @@
+"""Query plans of the statements about flows: one trip each, and rows are found by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
+from flowfabric.core.flow.model import EdgeState
+from flowfabric.core.flow.views import Members, Sight
+from flowfabric.core.operator import Source, cancel
+from flowfabric.core.states import Outcome, State
+from flowfabric.core.transition import Changeset
+from flowfabric.store.postgres import PostgresStore
+from flowfabric.store.postgres.driver import Connection, Record
+from flowfabric.testing import VirtualClock
+from flowfabric.testing.conformance.flow_steps import (
+    add_lines,
+    drawn,
+    flow_of,
+    put_flow,
+    take_flows,
+    whole,
+)
+from flowfabric.testing.conformance.flows_pending import line
+from flowfabric.testing.conformance.steps import head
+from flowfabric.testing.flows import FLOW, flow_id, member, plan
+from tests.store.postgres.desk import Desk
+from tests.store.postgres.test_plans import FILL, Scene, nodes
+
+FINISHED = 5_000
+EDGES = """INSERT INTO edge SELECT '', 'up' || x, 'down' || x, 'start', '', 0, '', 1, '',
+    CASE WHEN x % 100 = 0 THEN 'pending' ELSE 'satisfied' END, 0, -1, '', NULL
+    FROM generate_series(1, $1) AS x"""
+TABLES = {"execution", "log", "flow", "edge", "edge_group", "line"}
+
+Call = Callable[[Scene], Awaitable[object]]
+
+
+@pytest.fixture(params=["large", "new"])
+async def scene(
+    request: pytest.FixtureRequest,
+    desk: Desk,
+    store: PostgresStore,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Scene:
+    """A few flows, beside much that is finished or in a schema that is new."""
+    ran: list[tuple[str, tuple[object, ...]]] = []
+    rightly = Connection.ask
+
+    async def caught(connection: Connection, text: str, *arguments: object) -> list[Record]:
+        ran.append((text, arguments))
+        return await rightly(connection, text, *arguments)
+
+    monkeypatch.setattr(Connection, "ask", caught)
+    if request.param == "large":
+        raw = await desk.raw()
+        await raw.execute(FILL, FINISHED)
+        await raw.execute(EDGES, FINISHED)
+        for table in ("execution", "edge"):
+            await raw.execute(f"VACUUM ANALYZE {table}")
+    for number in range(1, 10):
+        await put_flow(store, clock, plan("abc", "a>b b>c", flow=flow_id(number)))
+    await add_lines(store, clock, line(1), line(2))
+    return Scene(store, clock, [], ran)
+
+
+def turn(scene: Scene) -> Awaitable[object]:
+    return take_flows(scene.store, scene.clock, after=flow_id(5))
+
+
+def turn_of_one(scene: Scene) -> Awaitable[object]:
+    return take_flows(scene.store, scene.clock, only=(FLOW,))
+
+
+def graph(scene: Scene) -> Awaitable[object]:
+    a, b = member("a"), member("b")
+    page = Members(states=(State.WAITING,))
+    sight = Sight(flow=FLOW, heads=[a], leaving=[a], entering=[b], ends=True, groups=[b])
+    other = Sight(flow=flow_id(2), members=page, lines=True, whole=True)
+    return scene.store.graph([sight, other])
+
+
+async def commit(scene: Scene) -> None:
+    """Everything that a changeset can hold, and a new flow beside it."""
+    now_ms = scene.clock.now_ms()
+    made = drawn(plan("ab", "a>b"), scene.clock)
+    edge, new = made.edges[0], drawn(plan("zy", "z>y"), scene.clock)
+    row = await head(scene.store, member("a"))
+    changes = Changeset(
+        transitions=[cancel(row, now_ms, "", source=Source.OPERATOR)],
+        flows=[FlowPatch(FLOW, (await flow_of(scene.store)).rev, {"completed": 1})],
+        members=new.members,
+        edges=new.edges,
+        resolved=[Resolution(*edge.key, EdgeState.IMPOSSIBLE, 0, -1, Outcome.FAILED, 1)],
+        groups=made.groups,
+        lines=[line(3)],
+        done=[line(1)],
+        notes=[Note(member("a"), "noted", {})],
+    )
+    batch = [changes, whole(drawn(plan("ab", "a>b", flow=flow_id(50)), scene.clock))]
+    scene.ran.clear()
+    assert await scene.store.commit_each(batch, now_ms) == [True, True]
+
+
+CALLS: list[Call] = [turn, turn_of_one, graph, commit]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_table_is_walked_from_end_to_end(scene: Scene, call: Call) -> None:
+    for found in await scene.plans(call(scene)):
+        walked = [node for node in found if node["Node Type"] == "Seq Scan"]
+        assert not [n for n in walked if n.get("Relation Name") in TABLES], found
+        blind = [
+            node
+            for node in found
+            if str(node["Node Type"]).startswith("Index")
+            and node.get("Relation Name") in TABLES
+            and "Index Cond" not in node
+        ]
+        assert not blind
+
+
+INDEXES: list[tuple[Call, set[str]]] = [
+    (turn, {"flow_due", "line_pkey", "flow_pkey"}),
+    (turn_of_one, {"line_pkey", "flow_pkey"}),
+    (graph, {"flow_pkey", "edge_leaving", "edge_pkey", "edge_group_pkey"}),
+    (graph, {"execution_flow", "execution_pkey", "line_pkey"}),
+    (commit, {"flow_pkey", "execution_pkey", "edge_pkey", "line_pkey"}),
+]
+
+
+@pytest.mark.parametrize(("call", "indexes"), INDEXES)
+async def test_rows_are_found_by_the_indexes_made_for_it(
+    scene: Scene, call: Call, indexes: set[str]
+) -> None:
+    plans = await scene.plans(call(scene))
+    assert indexes <= {str(node.get("Index Name")) for found in plans for node in found}
+
+
+async def test_a_turn_stops_at_its_limit(scene: Scene) -> None:
+    """Below a limit there is no sort: it would look at every flow, for a few."""
+    for found in await scene.plans(turn(scene)):
+        for limit in (node for node in found if node["Node Type"] == "Limit"):
+            assert not any(node["Node Type"] == "Sort" for node in nodes(limit)), limit
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_each_verb_is_one_trip(scene: Scene, call: Call) -> None:
+    scene.ran.clear()
+    await call(scene)
+    assert len(scene.ran) == 1
