@@ -35,6 +35,7 @@ EXPECTED: dict[str, list[str]] = {
         "expired: execution_deadline",
         "still delayed",
     ],
+    "08_graph.py": ["published: quick read <home>", "slow was cancelled"],
     "05_explain.py": [
         r"no worker yet: ready.* worker of lane 'mail' can take task 'send' \[worker\]",
         rf"delayed: delayed until {INSTANT} \(in .*\) \[timer\]",

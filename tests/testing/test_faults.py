@@ -8,7 +8,6 @@ import inspect
 import pytest
 
 from flowfabric.core.flow.views import Sight, Turn
-from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
@@ -19,6 +18,7 @@ from flowfabric.store.protocol import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
 from flowfabric.testing.build import ask, execution_id, order, submissions
 from flowfabric.testing.conformance.steps import contents, put, put_and_take
+from flowfabric.testing.flows import FLOW
 
 WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.COMMIT, Verb.COMMIT_EACH)
 VERBS = tuple(verb for verb in Verb if verb is not Verb.ANY)
@@ -82,7 +82,7 @@ class Caller:
                 now_ms = self.clock.now_ms()
                 return await store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 1))
             case Verb.GRAPH:
-                return await store.graph([Sight(flow=FlowId("none"))])
+                return await store.graph([Sight(flow=FLOW)])
             case Verb.NOW:
                 return await store.now()
             case Verb.MIGRATE:
