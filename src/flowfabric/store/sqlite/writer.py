@@ -27,7 +27,7 @@ logger = logging.getLogger("flowfabric.store")
 
 TRANSACTION_SECONDS = 0.005
 TRANSACTION_ROWS = 500
-WATCH_SECONDS = 0.04
+WATCH_SECONDS = 0.05
 IDLE_SECONDS = 1.0
 
 
