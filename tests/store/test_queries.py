@@ -12,15 +12,10 @@ import pytest
 
 from flowfabric.core.model import Execution
 from flowfabric.store import queries
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
 from flowfabric.store.queries import migrations, statements
-from flowfabric.store.sqlite.flow_rows import (
-    EDGE_NAMES,
-    FLOW_NAMES,
-    GROUP_NAMES,
-    LINE_NAMES,
-    MEMBER_NAMES,
-)
-from flowfabric.store.sqlite.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, row_marks
+from flowfabric.store.sqlite.flow_rows import EDGE_NAMES, FLOW_NAMES, GROUP_NAMES, LINE_NAMES
+from flowfabric.store.sqlite.rows import row_marks
 
 FILE = """\
 -- Prose before the first statement is not a statement.
@@ -76,7 +71,7 @@ WIDTHS = {
     "tag_upsert": 3,
     "attempt_upsert": 1 + len(ATTEMPT_COLUMNS),
     "idempotency_upsert": 5,
-    "member_insert": len(MEMBER_NAMES),
+    "member_insert": len(MEMBER_COLUMNS),
     "flow_insert": len(FLOW_NAMES),
     "flow_patch": 1 + 1,
     "line_upsert": len(LINE_NAMES),
@@ -88,7 +83,7 @@ WIDTHS = {
 
 NAMES = {
     "attempt_upsert": ATTEMPT_COLUMNS,
-    "member_insert": MEMBER_NAMES,
+    "member_insert": MEMBER_COLUMNS,
     "flow_insert": FLOW_NAMES,
     "line_upsert": LINE_NAMES,
     "edge_insert": EDGE_NAMES,

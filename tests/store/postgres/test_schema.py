@@ -14,9 +14,10 @@ import pytest
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.model import Attempt, Execution, Feed, Query
 from flowfabric.errors import InvalidInput, StoreMismatch
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS
 from flowfabric.store.postgres import PostgresStore, schema
 from flowfabric.store.postgres.flow_rows import EDGE, FLOW, GROUP, LINE
-from flowfabric.store.postgres.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, sql_type
+from flowfabric.store.postgres.rows import sql_type
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import order
 from flowfabric.testing.conformance.steps import head, put, take

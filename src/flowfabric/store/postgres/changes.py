@@ -18,12 +18,12 @@ from flowfabric.core.transition import (
     Transition,
     lane_changed,
 )
+from flowfabric.store.columns import ATTEMPT_COLUMNS
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.connections import Undone, transaction
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import LINE, cells_of
 from flowfabric.store.postgres.rows import (
-    ATTEMPT_COLUMNS,
     Cell,
     attempt_cells,
     cell,

@@ -13,7 +13,8 @@ import msgspec
 
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
 from flowfabric.core.model import Execution, Value
-from flowfabric.store.postgres.rows import INSERT_COLUMNS, Cell, Row, cell, insert_cells, sql_type
+from flowfabric.store.columns import MEMBER_COLUMNS
+from flowfabric.store.postgres.rows import Cell, Row, cell, insert_cells, sql_type
 
 T = TypeVar("T")
 
@@ -34,7 +35,6 @@ FLOW = _columns(Flow)
 EDGE = _columns(Edge)
 GROUP = _columns(Group)
 LINE = _columns(Line)
-MEMBER_COLUMNS = (*INSERT_COLUMNS, "flow", "deps_open")
 MEMBER = {**{name: sql_type(name) for name in MEMBER_COLUMNS}, "payload": "bytea"}
 RESOLUTION = {
     name: EDGE[name]

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from flowfabric.core.flow.changes import WRITABLE as FLOW_WRITABLE
 from flowfabric.core.model import WRITABLE
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS
 from flowfabric.store.postgres.flow_rows import (
     DONE,
     EDGE,
@@ -21,7 +22,7 @@ from flowfabric.store.postgres.flow_rows import (
     RESOLUTION,
     listed,
 )
-from flowfabric.store.postgres.rows import ATTEMPT_COLUMNS, COLUMNS, sql_type
+from flowfabric.store.postgres.rows import sql_type
 from flowfabric.store.postgres.statements import Statement, Statements, numbered
 
 MOVE = {

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Inserted, Submission
+from flowfabric.store.columns import INSERT_COLUMNS, MEMBER_COLUMNS
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection
-from flowfabric.store.postgres.flow_rows import MEMBER_COLUMNS, member_cells
-from flowfabric.store.postgres.rows import INSERT_COLUMNS, columns_of, encode, insert_cells
+from flowfabric.store.postgres.flow_rows import member_cells
+from flowfabric.store.postgres.rows import columns_of, encode, insert_cells
 
 
 async def insert(connection: Connection, call: Call, batch: Sequence[Submission]) -> list[Inserted]:

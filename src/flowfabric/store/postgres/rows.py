@@ -15,34 +15,12 @@ import msgspec
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Attempt, Ended, Execution, Lane, Lease, Malformed, Value
 from flowfabric.core.states import State
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS
 from flowfabric.store.cursor import unreadable
 from flowfabric.store.postgres.driver import Record
 
 Cell = str | int | bool | bytes | None
 Row = tuple[Cell, ...]
-
-COLUMNS: tuple[str, ...] = tuple(field.name for field in msgspec.structs.fields(Execution))
-ATTEMPT_COLUMNS = tuple(
-    field.name for field in msgspec.structs.fields(Attempt) if field.name != "execution"
-)
-# What a submit can set; every other column starts from its default.
-INSERT_COLUMNS = (
-    "id",
-    "namespace",
-    "lane",
-    "kind",
-    "creator",
-    "created_ms",
-    "policy",
-    "state",
-    "reason",
-    "priority",
-    "updated_ms",
-    "attempt_left_ms",
-    "not_before_ms",
-    "deadline_ms",
-    "due_ms",
-)
 
 _BOOLEANS = frozenset({"paused", "deps_open"})
 _NUMBERS = frozenset(

@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from flowfabric.store.clock import SKEW_LIMIT_MS
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
 from flowfabric.store.postgres.address import quoted
 from flowfabric.store.postgres.driver import Connection, Record
-from flowfabric.store.postgres.flow_rows import LINE, MEMBER_COLUMNS
-from flowfabric.store.postgres.rows import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, Cell, sql_type
+from flowfabric.store.postgres.flow_rows import LINE
+from flowfabric.store.postgres.rows import Cell, sql_type
 from flowfabric.store.queries import statements
 
 SQL = statements("postgres")

@@ -14,10 +14,10 @@ import msgspec
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
 from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
+from flowfabric.store.columns import ATTEMPT_COLUMNS
 from flowfabric.store.sqlite.flow_changes import add_lines, insert_members
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
-    ATTEMPT_COLUMNS,
     attempt_cells,
     cells,
     decode_heads,

@@ -12,6 +12,7 @@ from flowfabric.core.flow.model import Line
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.model import Execution
 from flowfabric.core.transition import Changeset
+from flowfabric.store.columns import MEMBER_COLUMNS
 from flowfabric.store.sqlite.flow_rows import (
     ALL_OF_FLOW,
     ALL_OF_LINE,
@@ -19,7 +20,6 @@ from flowfabric.store.sqlite.flow_rows import (
     FLOW_NAMES,
     GROUP_NAMES,
     LINE_NAMES,
-    MEMBER_NAMES,
     Reader,
     cells_of,
 )
@@ -83,7 +83,7 @@ def add_lines(connection: sqlite3.Connection, lines: Sequence[Line]) -> None:
 
 def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -> None:
     rows = [(*insert_cells(head), head.flow, head.deps_open) for head in heads]
-    run_many(connection, "member_insert", rows, names=MEMBER_NAMES)
+    run_many(connection, "member_insert", rows, names=MEMBER_COLUMNS)
 
 
 def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending]:

@@ -20,7 +20,7 @@ from flowfabric.core.flow.model import (
     Unreadable,
 )
 from flowfabric.core.model import Value
-from flowfabric.store.sqlite.rows import INSERT_COLUMNS, Cell
+from flowfabric.store.sqlite.rows import Cell
 
 T = TypeVar("T")
 
@@ -31,7 +31,6 @@ FLOW_NAMES = FLOW_COLUMNS
 LINE_NAMES = LINE_COLUMNS
 EDGE_NAMES = tuple(_RENAMED.get(name, name) for name in EDGE_COLUMNS)
 GROUP_NAMES = tuple(_RENAMED.get(name, name) for name in GROUP_COLUMNS)
-MEMBER_NAMES = (*INSERT_COLUMNS, "flow", "deps_open")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -27,34 +27,13 @@ from flowfabric.core.model import (
     Value,
 )
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, LaneState, State
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS
 from flowfabric.store.cursor import cursor_text, unreadable
 
 logger = logging.getLogger("flowfabric.store")
 
 Cell = str | int | bool | bytes | None
 
-COLUMNS: tuple[str, ...] = tuple(field.name for field in msgspec.structs.fields(Execution))
-ATTEMPT_COLUMNS = tuple(
-    field.name for field in msgspec.structs.fields(Attempt) if field.name != "execution"
-)
-# What a submit can set; every other column starts from its default.
-INSERT_COLUMNS = (
-    "id",
-    "namespace",
-    "lane",
-    "kind",
-    "creator",
-    "created_ms",
-    "policy",
-    "state",
-    "reason",
-    "priority",
-    "updated_ms",
-    "attempt_left_ms",
-    "not_before_ms",
-    "deadline_ms",
-    "due_ms",
-)
 CHUNKS = (100, 25, 5, 1)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 
+from flowfabric.store.columns import COLUMNS, INSERT_COLUMNS
 from flowfabric.store.queries import statements
-from flowfabric.store.sqlite.rows import COLUMNS, INSERT_COLUMNS, Cell, chunks, row_marks
+from flowfabric.store.sqlite.rows import Cell, chunks, row_marks
 
 SQL = statements("sqlite")
 ALL_COLUMNS = ", ".join(f"e.{name}" for name in COLUMNS)
