@@ -29,8 +29,11 @@ def parse_cursor(text: str, incarnation: str, *, last: int) -> int:
 
 
 def refuse_skew(clock: Clock, now_ms: int) -> None:
+    refuse_difference(clock.now_ms(), now_ms)
+
+
+def refuse_difference(store_now_ms: int, now_ms: int) -> None:
     """A decision made with a wrong clock is wrong about other people's work: refuse it whole."""
-    store_now_ms = clock.now_ms()
     if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
         raise ClockSkew.between(store_now_ms, now_ms)
 

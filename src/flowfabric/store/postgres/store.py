@@ -38,8 +38,9 @@ from flowfabric.core.transition import (
     refuse_doubles,
     refuse_doubles_in,
 )
-from flowfabric.errors import ClockSkew, StoreUnavailable
-from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store.clock import Clock
+from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.postgres import changes as writing
 from flowfabric.store.postgres import (
@@ -171,9 +172,7 @@ class PostgresStore:
         return now_ms
 
     async def _refuse_skew(self, now_ms: int) -> None:
-        store_now_ms = await self.now()
-        if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
-            raise ClockSkew.between(store_now_ms, now_ms)
+        refuse_difference(await self.now(), now_ms)
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
         hint = hint_of_inserts(batch)

@@ -34,8 +34,9 @@ from flowfabric.core.transition import (
     refuse_doubles,
     refuse_doubles_in,
 )
-from flowfabric.errors import ClockSkew, StoreMismatch, StoreUnavailable
-from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+from flowfabric.errors import StoreMismatch, StoreUnavailable
+from flowfabric.store.clock import Clock
+from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.upkeep import Size
 from flowfabric.store.valkey.address import Address
@@ -147,9 +148,7 @@ class ValkeyStore:
 
     async def _refuse_skew(self, now_ms: int) -> None:
         """For a call that has nothing to write, and so no server that would look at its clock."""
-        store_now_ms = await self.now()
-        if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
-            raise ClockSkew.between(store_now_ms, now_ms)
+        refuse_difference(await self.now(), now_ms)
 
     # -- writing ----------------------------------------------------------------------------
 
