@@ -71,9 +71,8 @@ class FlowDesk(Desk):
     async def flow(self, flow: FlowId = FLOW) -> Flow:
         return await self.engine.flows.flow(flow)
 
-    async def view(self, flow: FlowId = FLOW, **what: object) -> View:
-        sight = Sight(flow=flow, lines=True, whole=True, **what)  # type: ignore[arg-type]
-        return (await self.store.graph([sight]))[0]
+    async def view(self, flow: FlowId = FLOW) -> View:
+        return (await self.store.graph([Sight(flow=flow, lines=True, whole=True)]))[0]
 
     async def lines(self, flow: FlowId = FLOW) -> list[Line]:
         return (await self.view(flow)).lines
