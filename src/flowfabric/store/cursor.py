@@ -1,4 +1,4 @@
-"""Cursors of the log, clocks that are off, rows that cannot be read: shared by embedded stores.
+"""Cursors of the embedded stores, clocks that are off and rows that cannot be read on any store.
 
 A cursor is opaque to callers. It names the life of the store it is from, so that a cursor from
 before a restore can never silently miss lines.
