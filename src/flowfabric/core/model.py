@@ -332,6 +332,18 @@ class Lane(msgspec.Struct, frozen=True, gc=False, array_like=True):
     rev: int = 1
 
 
+class Shift(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Whose turn a background duty is: nobody else's before `until_ms`.
+
+    `report` is what the holder leaves for the next one; a store keeps it and does not read it.
+    """
+
+    name: str
+    owner: str
+    until_ms: int
+    report: str = ""
+
+
 class Malformed(msgspec.Struct, frozen=True):
     """A row that is due but cannot be read: enough of it to move it out of the way."""
 

@@ -22,6 +22,7 @@ from flowfabric.core.model import (
     Execution,
     Lane,
     Loss,
+    Shift,
     Submission,
     Value,
     Writer,
@@ -293,6 +294,14 @@ def lane_changed(lane: Lane | None, change: LaneChange) -> Lane | None:
     if (lane.rev if lane else 0) != change.rev:
         return None
     return Lane(change.name, change.state, change.rev + 1)
+
+
+def shift_taken(known: Shift | None, ask: Shift, now_ms: int) -> Shift | None:
+    """The shift after the ask, or None while it is somebody else's; no report keeps the last."""
+    if known is not None and known.owner != ask.owner and known.until_ms > now_ms:
+        return None
+    report = ask.report or (known.report if known else "")
+    return Shift(ask.name, ask.owner, ask.until_ms, report)
 
 
 def _earliest(*instants: Value) -> int:

@@ -30,6 +30,7 @@ from flowfabric.core.model import (
     Loaded,
     Malformed,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -47,6 +48,7 @@ from flowfabric.core.transition import (
     patched,
     refuse_doubles,
     refuse_doubles_in,
+    shift_taken,
 )
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
@@ -79,6 +81,7 @@ class MemoryStore:
         self._attempts: dict[ExecutionId, dict[int, Attempt]] = {}
         self._keys: dict[tuple[str, str], tuple[ExecutionId, str, int]] = {}
         self._lanes: dict[str, Lane] = {}
+        self._shifts: dict[str, Shift] = {}
         self._log: list[Event] = []
         self._flows = FlowBook()
         self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
@@ -366,6 +369,17 @@ class MemoryStore:
             self.trips.add()
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        refuse_doubles([ask.name for ask in asks])
+        with self._lock:
+            self.trips.add()
+            refuse_skew(self._clock, now_ms)
+            for ask in asks:
+                taken = shift_taken(self._shifts.get(ask.name), ask, now_ms)
+                if taken is not None:
+                    self._shifts[ask.name] = taken
+            return [self._shifts[name] for name in sorted(self._shifts)]
 
     async def unmigrated(self) -> list[str]:
         """Nothing is ever behind what was never written down."""

@@ -50,6 +50,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -59,7 +60,7 @@ from flowfabric.store.trips import Trips
 
 
 class Store(Protocol):
-    """Sixteen verbs. `hints` tells this process what its writes made possible; `trips` counts
+    """Seventeen verbs. `hints` tells this process what its writes made possible; `trips` counts
     every wait for the database and every statement or command that went with it, wherever the
     store makes one, also those that it makes by itself."""
 
@@ -177,4 +178,13 @@ class Store(Protocol):
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         """Read lanes ordered by name, after the given one."""
+        ...
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        """Take each of these shifts that is free, or the asker's own, and answer all there are,
+        ordered by name: whoever got one finds his ask in the answer.
+
+        A shift is free when its `until_ms` is not after `now_ms`. An ask without a report keeps
+        the one that is there.
+        """
         ...

@@ -27,6 +27,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -60,6 +61,7 @@ class Verb(StrEnum):
     FIND = "find"
     TAIL = "tail"
     LANES = "lanes"
+    SHIFTS = "shifts"
 
 
 class Kind(StrEnum):
@@ -185,6 +187,9 @@ class FaultyStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._call(Verb.LANES, lambda: self.inner.lanes(after, limit))
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        return await self._call(Verb.SHIFTS, lambda: self.inner.shifts(asks, now_ms))
 
 
 def _lost(verb: Verb, kind: Kind) -> BaseException:

@@ -46,6 +46,26 @@ register('lane_change', function(keys, args)
   return {'ok', scope.at_ms, 1}
 end)
 
+-- Whose turn duties are: name, owner, until when, and a report, each. Those that are free or the
+-- asker's own are taken; an empty report keeps the last. Answers all of them.
+register('shift_take', function(keys, args)
+  local scope = open(keys[1], args)
+  if scope.refusal then
+    return scope.refusal
+  end
+  local shifts = keys[1] .. ':all'
+  for position = 4, #args, 4 do
+    local name, owner, until_ms, report = unpack(args, position, position + 3)
+    local known = redis.call('HGET', shifts, name)
+    local holder, busy_ms, last = string.match(known or '- 0 ', '^(%S*) (%d+) (.*)$')
+    if holder == owner or tonumber(busy_ms) <= tonumber(scope.now) then
+      report = report == '' and last or report
+      redis.call('HSET', shifts, name, owner .. ' ' .. until_ms .. ' ' .. report)
+    end
+  end
+  return {'ok', scope.at_ms, redis.call('HGETALL', shifts)}
+end)
+
 -- Keep hints: partition, version and score, each.
 register('hint', function(keys, args)
   redis.call('EXISTS', keys[1] .. ':canary')

@@ -27,6 +27,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -51,6 +52,7 @@ from flowfabric.store.postgres import (
     inserts,
     reads,
     schema,
+    shifts,
 )
 from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
@@ -251,6 +253,11 @@ class PostgresStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, self.sql, after, limit))
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        refuse_doubles([ask.name for ask in asks])
+        call = self._call(now_ms, Hint())
+        return await self._write(lambda connection: shifts.take(connection, call, asks))
 
     # -- upkeep -------------------------------------------------------------------------------
 

@@ -92,3 +92,40 @@ SELECT name, state, rev FROM {schema}.lane WHERE name > :after::text ORDER BY na
 -- name: notice@postgres
 -- Tell the other processes of something that was written.
 SELECT pg_notify(:channel::text, :notice::text)
+
+-- name: shift_take@sqlite
+-- The turn of a duty, if it is free or the asker's own.
+INSERT INTO shift (name, owner, until_ms, report) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (name) DO UPDATE SET
+    owner = excluded.owner, until_ms = excluded.until_ms,
+    report = iif(excluded.report = '', report, excluded.report)
+WHERE owner = excluded.owner OR until_ms <= ?5
+
+-- name: shift_list@sqlite
+-- Whose turn each duty is.
+SELECT json_group_array(json_array(name, owner, until_ms, report)) FROM (
+    SELECT name, owner, until_ms, report FROM shift ORDER BY name
+)
+
+-- name: shift_take@postgres
+-- The turns of duties that are free or the asker's own, and all others as they stood before.
+{clock}, asked AS (
+    SELECT * FROM unnest(
+        :names::text[], :owners::text[], :untils::bigint[], :reports::text[]
+    ) AS t (name, owner, until_ms, report) ORDER BY name
+), taken AS (
+    INSERT INTO {schema}.shift AS s (name, owner, until_ms, report)
+    SELECT a.* FROM asked AS a WHERE (SELECT fits FROM clock)
+    ON CONFLICT (name) DO UPDATE SET
+        owner = excluded.owner, until_ms = excluded.until_ms,
+        report = CASE excluded.report WHEN '' THEN s.report ELSE excluded.report END
+    WHERE s.owner = excluded.owner OR s.until_ms <= :now_ms::bigint
+    RETURNING s.name, s.owner, s.until_ms, s.report
+), known AS (
+    SELECT * FROM taken
+    UNION ALL
+    SELECT s.name, s.owner, s.until_ms, s.report FROM {schema}.shift AS s
+    WHERE s.name NOT IN (SELECT name FROM taken)
+)
+SELECT c.now_ms, c.fits, k.name, k.owner, k.until_ms, k.report
+FROM clock AS c LEFT JOIN known AS k ON true ORDER BY k.name

@@ -29,6 +29,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -44,7 +45,7 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import parse_cursor, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.sqlite import applying, flow_changes, flow_reads, reads, upkeep
+from flowfabric.store.sqlite import applying, flow_changes, flow_reads, reads, shifts, upkeep
 from flowfabric.store.sqlite import changes as sql
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
@@ -251,6 +252,17 @@ class SqliteStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        refuse_doubles([ask.name for ask in asks])
+        refuse_skew(self._clock, now_ms)
+        if not asks:
+            return await self._read(shifts.known)
+        return await self._write(
+            lambda connection: shifts.take(connection, asks, now_ms),
+            rows=len(asks),
+            passing=True,
+        )
 
     async def unmigrated(self) -> list[str]:
         return await asyncio.to_thread(upkeep.pending, self.path)

@@ -23,6 +23,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Malformed,
+    Shift,
     Value,
 )
 from flowfabric.core.states import LaneState, State
@@ -257,6 +258,15 @@ def lanes_of(reply: Any) -> list[Lane]:
         state, _, rev = text.decode().partition(" ")
         lanes.append(Lane(name.decode(), LaneState(state), int(rev)))
     return lanes
+
+
+def shifts_of(reply: Any) -> list[Shift]:
+    """Shifts by name; each is stored as its owner, its end and its report."""
+    shifts: list[Shift] = []
+    for name, text in sorted(pairs_of(reply).items()):
+        owner, until_ms, report = text.decode().split(" ", 2)
+        shifts.append(Shift(name.decode(), owner, int(until_ms), report))
+    return shifts
 
 
 def state_or_held(text: str) -> State:

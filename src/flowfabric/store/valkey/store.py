@@ -23,6 +23,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Shift,
     Submission,
     Want,
 )
@@ -43,7 +44,14 @@ from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function
 from flowfabric.store.valkey.claiming import Claiming
-from flowfabric.store.valkey.codec import inserted_of, record, refused_of, rows_of, time_of
+from flowfabric.store.valkey.codec import (
+    inserted_of,
+    record,
+    refused_of,
+    rows_of,
+    shifts_of,
+    time_of,
+)
 from flowfabric.store.valkey.feed import Log
 from flowfabric.store.valkey.flows.codec import flags_of
 from flowfabric.store.valkey.flows.reading import FlowReading
@@ -275,6 +283,15 @@ class ValkeyStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._reading.lanes(after, limit)
+
+    async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
+        refuse_doubles([ask.name for ask in asks])
+        self._known_counts()
+        cells = [cell for ask in asks for cell in (ask.name, ask.owner, ask.until_ms, ask.report)]
+        call = function(
+            "shift_take", self.keys.shared("duties"), *self._moment(now_ms).cells, *cells
+        )
+        return shifts_of(answer_of(await self.caller.one(call), now_ms).value)
 
     # -- upkeep -----------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ _PARTS = (
     "unreadable",
     "log",
     "lanes",
+    "shifts",
     "hints",
     "skew",
     "crowds",
