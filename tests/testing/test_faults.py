@@ -78,6 +78,8 @@ class Caller:
                 return await store.tail(Feed())
             case Verb.LANES:
                 return await store.lanes("", 10)
+            case Verb.SHIFTS:
+                return await store.shifts([], self.clock.now_ms())
             case Verb.PENDING:
                 now_ms = self.clock.now_ms()
                 return await store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 1))
