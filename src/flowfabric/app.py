@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar, overload
 
@@ -20,6 +20,9 @@ from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.policy import RetryPolicy
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
+from flowfabric.engine.intervals import Intervals, seconds_of
+from flowfabric.engine.janitor import CHORES, NO_INTERVALS, Janitor, Shed
+from flowfabric.engine.supervisor import Health, Supervisor
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.graph import Graph
@@ -49,7 +52,8 @@ class App:
     """A set of tasks on one store.
 
     `url` says where work is kept: `sqlite:///file.db` (durable, for several processes) or
-    `memory://` (gone with the process). Nothing is opened before it is used.
+    `memory://` (gone with the process). Nothing is opened before it is used. `intervals`: how
+    often background duties sweep, by name; 0 switches one off.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class App:
         concurrency: int = 100,
         lease_ttl: Span = "30s",
         drain: Span = "30s",
+        intervals: Intervals = NO_INTERVALS,
         store: Store | None = None,
     ) -> None:
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
@@ -72,6 +77,9 @@ class App:
         self._concurrency = _positive(concurrency, "concurrency")
         self._ttl_ms = _ttl(lease_ttl)
         self._drain_ms = duration_ms(drain, "drain")
+        self._intervals = dict(intervals)
+        seconds_of(self._intervals, CHORES)
+        self._supervisor: Supervisor | None = None
         self._is_running = False
         self._is_stopping = False
         self._halted = asyncio.Event()
@@ -240,44 +248,45 @@ class App:
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
         )
-        timekeeper = Timekeeper(self.engine.store, self.engine.clock)
+        store, clock = self.engine.store, self.engine.clock
         counts = self.engine.dispatcher.counts
-        dispatcher = Dispatcher(self.engine.store, self.engine.clock, counts)
+        timekeeper = Timekeeper(store, clock, counts=counts)
+        dispatcher = Dispatcher(store, clock, counts)
+        janitor = Janitor(Shed(store, clock, counts), self._intervals)
+        supervisor = Supervisor([timekeeper.loop, dispatcher.loop, *janitor.loops])
         await self.connect()
         if self._is_running:
             raise Refused("this app is running already", hint="run it once per process")
         self._is_running = True
         self.engine.hints.subscribe(timekeeper.hear)
         self.engine.hints.subscribe(dispatcher.hear)
-        loop = asyncio.get_running_loop()
-        services = [
-            loop.create_task(timekeeper.loop.run(), name="flowfabric-timekeeper"),
-            loop.create_task(dispatcher.loop.run(), name="flowfabric-dispatcher"),
-            loop.create_task(worker_.run(), name="flowfabric-worker"),
-        ]
-        for service in services:
-            service.add_done_callback(self._service_ended)
+        self._supervisor = supervisor
+        supervisor.start()
+        working = asyncio.create_task(worker_.run(), name="flowfabric-worker")
+        working.add_done_callback(self._worker_ended)
         try:
             yield self
         finally:
             self._is_stopping = True
             worker_.stop()
-            timekeeper.loop.stop()
-            dispatcher.loop.stop()
             try:
-                await _ended(services)
+                await _ended(working, supervisor.stop(self._drain_ms / 1000))
             finally:
+                self._supervisor = None
                 self.engine.hints.unsubscribe(timekeeper.hear)
                 self.engine.hints.unsubscribe(dispatcher.hear)
                 self._is_running = self._is_stopping = False
                 await self._close()
-        for service in services:
-            service.result()
+        working.result()
 
-    def _service_ended(self, service: asyncio.Task[None]) -> None:
-        """None ends by itself; one that does is told at once, and ends `work` with its error."""
-        if not self._is_stopping and not service.cancelled():
-            logger.critical("%s has ended", service.get_name(), exc_info=service.exception())
+    def health(self) -> list[Health]:
+        """How each background duty of this process is; none while the app is not running."""
+        return self._supervisor.health() if self._supervisor else []
+
+    def _worker_ended(self, working: asyncio.Task[None]) -> None:
+        """It does not end by itself; if it does, it is told at once, and `work` ends with it."""
+        if not self._is_stopping and not working.cancelled():
+            logger.critical("%s has ended", working.get_name(), exc_info=working.exception())
             self._halted.set()
 
     async def work(self, *, lanes: Iterable[str] = (), worker: str | None = None) -> None:
@@ -289,14 +298,15 @@ class App:
                 await self._halted.wait()
 
 
-async def _ended(services: list[asyncio.Task[None]]) -> None:
-    """Until they have ended by themselves; whoever is in more of a hurry cancels this."""
+async def _ended(working: asyncio.Task[None], stopping: Coroutine[None, None, object]) -> None:
+    """Until both have ended by themselves; whoever is in more of a hurry cancels this."""
+    both: list[asyncio.Task[object]] = [working, asyncio.create_task(stopping)]
     try:
-        await asyncio.wait(services)
+        await asyncio.wait(both)
     except asyncio.CancelledError:
-        for service in services:
-            service.cancel()
-        await asyncio.wait(services)
+        for each in both:
+            each.cancel()
+        await asyncio.wait(both)
         raise
 
 

@@ -12,7 +12,6 @@ import pytest
 FLOWS = "flowfabric.core.graph"
 WAITS = "flowfabric.core.waits"
 ROUTING = "flowfabric.core.routing"
-JANITOR = "flowfabric.engine.janitor"
 SETTINGS = "flowfabric.config"
 SERVER = "flowfabric.server"
 REMOTE = "flowfabric.client.remote"
@@ -45,14 +44,6 @@ TELEMETRY = "flowfabric.telemetry"
             marks=[
                 pytest.mark.case("LS-041"),
                 pytest.mark.xfail(strict=True, reason="step 6: capabilities of workers"),
-            ],
-        ),
-        pytest.param(
-            JANITOR,
-            id="sweepers",
-            marks=[
-                pytest.mark.case("BC-024"),
-                pytest.mark.xfail(strict=True, reason="step 4: sweepers with their intervals"),
             ],
         ),
         pytest.param(

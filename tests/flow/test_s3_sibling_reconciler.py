@@ -12,6 +12,7 @@ from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine import telemetry
 from flowfabric.engine.sibling_reconciler import Reconciled, SiblingReconciler
+from flowfabric.engine.sweeping import Scope
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, member, plan
@@ -156,7 +157,7 @@ async def test_s3_29_beside_it_the_dispatcher_works_as_without_it(
 
 
 def test_s3_30_s3_32_a_filter_is_shown_and_counters_are_its_own(desk: FlowDesk) -> None:
-    seen = object()
+    seen = Scope(namespace="ours")
     reconciler = SiblingReconciler(desk.store, desk.engine.clock, scope=seen)
     assert reconciler.filter is seen
     assert reconciler.counts is not SiblingReconciler(desk.store, desk.engine.clock).counts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 logger = logging.getLogger("flowfabric.loop")
@@ -22,16 +23,28 @@ RunOnce = Callable[[], Awaitable[float]]
 class Loop:
     """`run_once` answers the seconds until it wants to be called again, `AGAIN` for at once.
 
-    An interval of zero switches the loop off.
+    An interval of zero switches the loop off. `rounds` counts those that went well, `failures`
+    those that failed since; `problem` is the last failure.
     """
 
     def __init__(self, name: str, run_once: RunOnce, *, every_seconds: float) -> None:
         self.name = name
         self.failures = 0
+        self.rounds = 0
+        self.problem = ""
+        self._wanted_at: float | None = None
         self._run_once = run_once
         self._every = every_seconds
         self._woken = asyncio.Event()
         self._stopping = False
+
+    @property
+    def is_on(self) -> bool:
+        return self._every > 0
+
+    def lag_seconds(self) -> float:
+        """How long ago a round should have ended well that has not; 0 while it waits in time."""
+        return 0.0 if self._wanted_at is None else max(time.monotonic() - self._wanted_at, 0.0)
 
     def wake(self) -> None:
         self._woken.set()
@@ -41,8 +54,9 @@ class Loop:
         self._woken.set()
 
     async def run(self) -> None:
-        if self._every <= 0:
+        if not self.is_on:
             return
+        self._wanted_at = self._wanted_at or time.monotonic()
         while not self._stopping:
             self._woken.clear()
             pause = await self._round()
@@ -55,13 +69,17 @@ class Loop:
     async def _round(self) -> float:
         try:
             pause = await self._run_once()
-        except Exception:
+        except Exception as error:
             self.failures += 1
+            self.problem = repr(error)
             first, most = BACKOFF_SECONDS
             pause = min(first * 2 ** min(self.failures - 1, 20), most)
             logger.exception("loop %s failed", self.name, extra={"failures": self.failures})
         else:
             self.failures = 0
+            self.problem = ""
+            self.rounds += 1
+            self._wanted_at = time.monotonic() + min(pause, self._every)
         return pause
 
     async def _sleep(self, seconds: float) -> None:

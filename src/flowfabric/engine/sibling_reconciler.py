@@ -15,6 +15,8 @@ from flowfabric.core.flow.siblings import Action, owed_by, reconcile
 from flowfabric.core.flow.views import Sight, Turn
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.engine import telemetry
+from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store.clock import FollowingClock
@@ -23,7 +25,6 @@ from flowfabric.store.protocol import Store
 logger = logging.getLogger("flowfabric.sibling_reconciler")
 
 NAME = "edge_cancel_reconciler"
-INTERVAL_SECONDS = 10.0
 FLOWS = 50
 
 
@@ -38,7 +39,7 @@ class SiblingReconciler:
     """Its `filter` is shown and does not restrict what is reconciled."""
 
     name = NAME
-    interval_seconds = INTERVAL_SECONDS
+    interval_seconds = SECONDS[NAME]
 
     def __init__(
         self,
@@ -46,25 +47,25 @@ class SiblingReconciler:
         clock: FollowingClock,
         *,
         counts: Telemetry | None = None,
-        scope: object = None,
+        scope: Scope | None = None,
     ) -> None:
         self.counts = counts or Telemetry()
         self.filter = scope
         self._store = store
         self._clock = clock
-        self._after = ""
+        self.cursor = ""
 
     async def run_once(self) -> Reconciled:
         """One cycle over flows with open lines, from where the last one ended."""
         now_ms = self._clock.now_ms()
         # A lease that is over at once: to look at a flow is not to take it from anybody.
-        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=self._after)
+        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=self.cursor)
         try:
             found = await self._store.pending(turn)
         except FlowFabricError as error:
             logger.warning("open lines could not be read", extra={"error": error.code})
             return Reconciled(errors=1)
-        self._after = found[-1].flow.id if found else ""
+        self.cursor = found[-1].flow.id if found else ""
         processed = errors = 0
         for each in found:
             for line in each.lines:

@@ -11,6 +11,8 @@ SIBLINGS_RECONCILED = "ff_sibling_cancel_reconcile_total"
 LINES_DONE = "ff_dispatch_lines_total"
 CONFLICTS = "ff_dispatch_conflicts_total"
 FAILURES = "ff_dispatch_failures_total"
+TIMERS_DONE = "ff_timers_done_total"
+TIMERS_FAILED = "ff_timers_failed_total"
 
 
 class Telemetry:

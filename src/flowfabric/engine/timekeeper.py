@@ -1,7 +1,8 @@
 """Every timer of every execution: what is due is decided again and applied.
 
 It sleeps until the next due time or a hint. Rows that cannot be handled move forward in time, so
-that they keep nothing behind them from being served.
+that they keep nothing behind them from being served. Rows that its filter does not name are left
+as they are, and looked past.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections import Counter
 
 import msgspec
 
-from flowfabric.core.model import Execution, Malformed
+from flowfabric.core.ids import partition_of
+from flowfabric.core.model import DueBatch, Execution, Malformed
 from flowfabric.core.timers import Duty, on_due, poisoned
 from flowfabric.core.transition import Applied, Transition
+from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.loop import AGAIN, Loop
+from flowfabric.engine.sweeping import Scope, within
+from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
@@ -25,6 +30,7 @@ logger = logging.getLogger("flowfabric.timekeeper")
 
 BATCH = 500
 NET_SECONDS = 15.0
+LOOK_FURTHER = 4
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -40,7 +46,17 @@ class Sweep(msgspec.Struct, frozen=True):
 class Timekeeper:
     """The loop over `due`. Any number of them may run on one store: guards keep them apart."""
 
-    def __init__(self, store: Store, clock: FollowingClock, *, batch: int = BATCH) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: FollowingClock,
+        *,
+        batch: int = BATCH,
+        counts: Telemetry | None = None,
+        scope: Scope | None = None,
+    ) -> None:
+        self.counts = counts or Telemetry()
+        self.filter = scope
         self._store = store
         self._clock = clock
         self._batch = batch
@@ -74,7 +90,7 @@ class Timekeeper:
     async def _sweep(self, _: bool) -> Sweep:
         # A clock that is behind would find nothing due, and nothing would tell it.
         self._clock.follow(await self._store.now())
-        due = await self._store.due(self._clock.now_ms(), self._batch)
+        due = await self._look()
         # The answer may have taken a while; what is decided now is decided with the time of now.
         now_ms = self._clock.now_ms()
         duties: Counter[Duty] = Counter()
@@ -94,10 +110,22 @@ class Timekeeper:
             refused += not isinstance(reply, Applied) and reply.id not in unreadable
             if isinstance(reply, Applied) and duty is not None:
                 duties[duty] += 1
+                self.counts.count(telemetry.TIMERS_DONE, duty)
+        self.counts.count(telemetry.TIMERS_FAILED, by=failed)
         # A refused row has changed, not gone: its timer may still be due. One that cannot be read
         # may be refused for ever, and must not keep the loop from resting.
         again = len(due.rows) >= self._batch or refused > 0
         return Sweep(duties.total(), failed, dict(duties), again, due.next_ms)
+
+    async def _look(self) -> DueBatch:
+        """A batch of what is due and served here; behind what is not, the look goes further."""
+        limit = self._batch
+        while True:
+            due = await self._store.due(self._clock.now_ms(), limit)
+            mine = await within(self.filter, due.rows, self._store)
+            if len(mine) >= self._batch or len(due.rows) < limit:
+                return DueBatch(mine[: self._batch], due.next_ms)
+            limit *= LOOK_FURTHER
 
 
 def _decide(row: Execution | Malformed, now_ms: int) -> tuple[Transition, Duty | None, bool]:
@@ -119,6 +147,7 @@ def _poison(
         row.id,
         extra={
             "execution": row.id,
+            "partition": partition_of(row.id),
             "problem": problem,
             "failures": row.failures + 1,
             "parked": bool(transition.patch["parked"]),

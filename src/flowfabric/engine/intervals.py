@@ -1,0 +1,49 @@
+"""The names of all background duties, and how often each runs by default.
+
+Duties that wait for something (timers, dispatch) are woken when it comes: there the interval is
+what an engine without wake-ups would need, and nothing is set by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from flowfabric.core.duration import duration_ms
+from flowfabric.errors import InvalidInput
+
+SECONDS: dict[str, float] = {
+    "lease_expiry": 1.5,
+    "delayed_promoter": 0.75,
+    "index_reconciler": 45.0,
+    "attempt_timeout": 2.0,
+    "suspension_timeout": 2.0,
+    "pending_wp_expiry": 5.0,
+    "retention_trimmer": 60.0,
+    "budget_reset": 15.0,
+    "budget_reconciler": 30.0,
+    "unblock": 5.0,
+    "dependency_reconciler": 15.0,
+    "quota_reconciler": 30.0,
+    "flow_projector": 15.0,
+    "cancel_reconciler": 15.0,
+    "edge_cancel_dispatcher": 1.0,
+    "edge_cancel_reconciler": 10.0,
+    "execution_deadline": 5.0,
+    "unopened_flows": 60.0,
+}
+
+Intervals = Mapping[str, str | int | float | timedelta]
+
+
+def seconds_of(given: Intervals, known: Collection[str]) -> dict[str, float]:
+    """The intervals of these duties, some of them as given; 0 switches one off."""
+    for name in given:
+        if name not in known:
+            raise InvalidInput(
+                f"{name!r} is no duty with an interval of its own",
+                field="intervals",
+                hint=f"one of {', '.join(sorted(known))}",
+            )
+    chosen = {name: duration_ms(span, f"intervals.{name}") / 1000 for name, span in given.items()}
+    return {name: chosen.get(name, SECONDS[name]) for name in known}
