@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.model import NO_ATTEMPT, Attempt, Execution, Value
+from flowfabric.core.policy import retention_of
 from flowfabric.core.states import (
     AttemptKind,
     AttemptLifecycle,
@@ -42,8 +43,11 @@ class Ending(NamedTuple):
     category: str = ""
 
 
-def ended(ending: Ending, now_ms: int, attempt_state: AttemptState) -> dict[str, Value]:
-    """The columns of an execution that is over."""
+def ended(
+    head: Execution, ending: Ending, now_ms: int, attempt_state: AttemptState
+) -> dict[str, Value]:
+    """The columns of an execution that is over, and when it may go; a member goes with its flow."""
+    kept_ms = retention_of(head.policy).kept_ms(ending.outcome)
     return {
         "state": _STATE[ending.outcome],
         "reason": Reason.NONE,
@@ -56,6 +60,7 @@ def ended(ending: Ending, now_ms: int, attempt_state: AttemptState) -> dict[str,
         "attempt_until_ms": None,
         "worker": "",
         "due_ms": None,
+        "purge_ms": None if head.flow else now_ms + kept_ms,
     }
 
 
@@ -64,9 +69,9 @@ def ended_from_outside(
 ) -> tuple[dict[str, Value], Attempt | None]:
     """End what may be held by somebody: a lease that ends from outside raises the epoch."""
     if row.attempt == NO_ATTEMPT:
-        patch, attempt = ended(ending, now_ms, row.attempt_state), None
+        patch, attempt = ended(row, ending, now_ms, row.attempt_state), None
     else:
-        patch = ended(ending, now_ms, AttemptState.TERMINAL)
+        patch = ended(row, ending, now_ms, AttemptState.TERMINAL)
         attempt = _open_attempt(row, ending, now_ms)
     if row.state is State.ACTIVE:
         patch["epoch"] = row.epoch + 1

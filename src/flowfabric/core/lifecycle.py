@@ -201,7 +201,7 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
 def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
     names.body(result, "result")
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
-    patch = ended(Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL)
+    patch = ended(lease.head, Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL)
     return Transition(
         lease.id,
         working(lease),
@@ -226,7 +226,7 @@ def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
     )
     if pause is None:
         ending = Ending(Outcome.FAILED, detail, category)
-        patch = ended(ending, now_ms, AttemptState.TERMINAL)
+        patch = ended(lease.head, ending, now_ms, AttemptState.TERMINAL)
         line = LogLine("failed", {"reason": detail, "category": category})
     else:
         patch = retried(lease.head, now_ms, pause) | {

@@ -113,6 +113,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=
     progress_pct: int | None = None
     progress_message: str | None = None
     flow: str = ""
+    purge_ms: int | None = None
 
 
 class Column(NamedTuple):
@@ -167,6 +168,7 @@ COLUMNS: dict[str, Column] = {
     "progress_pct": _by(_W),
     "progress_message": _by(_W),
     "flow": _by(_E),
+    "purge_ms": _by(_W, _E, _T),
 }
 
 WRITABLE: dict[Writer, frozenset[str]] = {

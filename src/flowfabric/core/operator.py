@@ -152,6 +152,7 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
         lost=Loss.NONE,
         deadline_ms=deadline,
         ended_ms=None,
+        purge_ms=None,
         outcome_detail="",
         outcome_category="",
         updated_ms=now_ms,

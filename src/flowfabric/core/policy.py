@@ -1,4 +1,5 @@
-"""What an execution may do when things go wrong: retries, time limits, caps.
+"""What an execution may do when things go wrong, and how long it is kept: retries, time limits,
+caps, retention.
 
 A policy is parsed once, strictly: a field that is unknown or out of range is an error that names
 it. Every field here works; one that would not is not here.
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, assert_never
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, fnv1a64
+from flowfabric.core.states import Outcome
 from flowfabric.errors import InvalidInput
 
 DAY_MS = 86_400_000
@@ -78,11 +80,40 @@ class TimeoutPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_reclaim_count: Count = 100
 
 
+class RetentionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long what has ended is kept, by how it ended."""
+
+    completed_ms: Duration = DAY_MS
+    failed_ms: Duration = DAY_MS
+    cancelled_ms: Duration = DAY_MS
+    expired_ms: Duration = DAY_MS
+    skipped_ms: Duration = DAY_MS
+
+    def kept_ms(self, outcome: Outcome) -> int:
+        match outcome:
+            case Outcome.SUCCESS:
+                return self.completed_ms
+            case Outcome.FAILED:
+                return self.failed_ms
+            case Outcome.CANCELLED:
+                return self.cancelled_ms
+            case Outcome.EXPIRED:
+                return self.expired_ms
+            case Outcome.SKIPPED:
+                return self.skipped_ms
+            case Outcome.NONE:
+                raise ValueError("what has not ended is kept")
+            case _:
+                assert_never(outcome)
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All of it. Without a retry policy nothing is retried."""
+    """All of it. Without a retry policy nothing is retried. A member of a flow is kept as long as
+    its flow, whatever its own retention says."""
 
     retry_policy: RetryPolicy | None = None
     timeout_policy: TimeoutPolicy = TimeoutPolicy()
+    retention_policy: RetentionPolicy = RetentionPolicy()
     max_replay_count: Count = 10
     dedup_window_ms: Duration = DAY_MS
 
@@ -109,6 +140,14 @@ def parse_policy(text: str) -> Policy:
             code="invalid_policy_json",
             hint="see the reference of policies for its fields and their ranges",
         ) from error
+
+
+def retention_of(text: str) -> RetentionPolicy:
+    """How long to keep what has this policy; one that cannot be read keeps nothing from ending."""
+    try:
+        return parse_policy(text).retention_policy
+    except InvalidInput:
+        return DEFAULT.retention_policy
 
 
 def chance(id: ExecutionId, attempt: int) -> float:

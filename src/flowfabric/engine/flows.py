@@ -40,6 +40,7 @@ from flowfabric.store.protocol import Store
 
 SMALL = BATCH_LIMIT
 PAGE = 1_000
+UNOPENED_MS = 3_600_000
 
 
 class SubmittedFlow(msgspec.Struct, frozen=True):
@@ -108,7 +109,10 @@ class Flows:
 
     async def _stage(self, plan: Plan) -> SubmittedFlow:
         drawn = draw(plan, self._clock.now_ms(), self.counts, is_staged=True)
-        first = msgspec.structs.replace(drawn.flow, due_ms=None)
+        # Whoever stages may be gone in the middle of it: then nothing of it may stay.
+        first = msgspec.structs.replace(
+            drawn.flow, due_ms=None, purge_ms=drawn.flow.created_ms + UNOPENED_MS
+        )
 
         async def once(attempt: int) -> bool:
             done = await self._store.commit(Changeset(new_flows=[first]), self._clock.now_ms())
@@ -120,7 +124,11 @@ class Flows:
         for portion in _portions(drawn):
             rev = await self._write(portion.under(plan.id, rev))
         opened = Changeset(
-            flows=[FlowPatch(plan.id, rev, {"is_open": True, "due_ms": plan.deadline_ms})],
+            flows=[
+                FlowPatch(
+                    plan.id, rev, {"is_open": True, "due_ms": plan.deadline_ms, "purge_ms": None}
+                )
+            ],
             lines=[_opening(plan.id, self._clock.now_ms())],
         )
         await self._write(opened)

@@ -28,6 +28,12 @@ def parse_cursor(text: str, incarnation: str, *, last: int) -> int:
     return int(position)
 
 
+def refuse_gap(after: int, floor: int) -> None:
+    """Lines up to `floor` may be gone: whoever stands before it would miss them in silence."""
+    if after < floor:
+        raise CursorExpired
+
+
 def refuse_skew(clock: Clock, now_ms: int) -> None:
     refuse_difference(clock.now_ms(), now_ms)
 

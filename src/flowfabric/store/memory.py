@@ -34,6 +34,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Departure, Purge, Purged
 from flowfabric.core.states import CLAIMABLE, State
 from flowfabric.core.transition import (
     Applied,
@@ -51,7 +52,7 @@ from flowfabric.core.transition import (
     shift_taken,
 )
 from flowfabric.store.clock import Clock, SystemClock
-from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_skew, unreadable
+from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.memory_flows import FlowBook
 from flowfabric.store.trips import Trips
@@ -82,7 +83,9 @@ class MemoryStore:
         self._keys: dict[tuple[str, str], tuple[ExecutionId, str, int]] = {}
         self._lanes: dict[str, Lane] = {}
         self._shifts: dict[str, Shift] = {}
-        self._log: list[Event] = []
+        self._log: dict[int, Event] = {}
+        self._last = 0
+        self._floor = 0
         self._flows = FlowBook()
         self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
         self._due: list[tuple[int, ExecutionId]] = []
@@ -356,13 +359,51 @@ class MemoryStore:
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
             self.trips.add()
-            after = parse_cursor(feed.after, self._incarnation, last=len(self._log))
-            lines: Iterable[Event] = self._log[after:]
+            after = parse_cursor(feed.after, self._incarnation, last=self._last)
+            if feed.after and feed.execution is None:
+                refuse_gap(after, self._floor)
+            places = range(after + 1, self._last + 1)
+            lines: Iterable[Event] = [self._log[place] for place in places if place in self._log]
             if feed.execution is not None:
                 lines = [line for line in lines if line.execution == feed.execution]
             elif feed.states:
                 lines = [line for line in lines if line.state in feed.states]
             return list(lines)[-1:] if feed.newest else list(lines)[: feed.limit]
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        with self._lock:
+            self.trips.add()
+            due = sorted(
+                (row.purge_ms, row.id, row.rev)
+                for row in self._rows.values()
+                if row.purge_ms is not None and row.purge_ms <= now_ms
+            )
+            executions = [Departure(id, rev) for _, id, rev in due[:limit]]
+            return Departing(executions, self._flows.departing(now_ms, limit))
+
+    async def purge(self, purge: Purge) -> Purged:
+        with self._lock:
+            self.trips.add()
+            refuse_skew(self._clock, purge.now_ms)
+            seen = [(self._rows.get(each.id), each.rev) for each in purge.executions]
+            rows = [row for row, rev in seen if row is not None and row.rev == rev]
+            kept = self._keys_alive({row.id for row in rows}, purge.now_ms)
+            alone = [row.id for row in rows if row.id not in kept]
+            flows, members = self._flows.remove(purge)
+            self._remove({*alone, *members})
+            return Purged([*alone, *flows], kept, len(members))
+
+    def _keys_alive(self, ids: set[ExecutionId], now_ms: int) -> dict[ExecutionId, int]:
+        return {id: until for id, _, until in self._keys.values() if id in ids and until > now_ms}
+
+    def _remove(self, ids: set[ExecutionId]) -> None:
+        for id in ids:
+            for table in (self._rows, self._unreadable, self._payloads, self._tags, self._attempts):
+                table.pop(id, None)
+        self._keys = {key: entry for key, entry in self._keys.items() if entry[0] not in ids}
+        for seq in [seq for seq, line in self._log.items() if line.execution in ids]:
+            del self._log[seq]
+            self._floor = max(self._floor, seq)
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         with self._lock:
@@ -390,7 +431,11 @@ class MemoryStore:
             bodies = sum(map(len, self._payloads.values()))
             return [
                 Size("execution", len(self._rows), bodies),
+                Size("attempt", sum(map(len, self._attempts.values())), 0),
+                Size("tag", sum(map(len, self._tags.values())), 0),
+                Size("idempotency", len(self._keys), 0),
                 Size("lane", len(self._lanes), 0),
+                *self._flows.sizes(),
                 Size("log", len(self._log), 0),
             ]
 
@@ -415,8 +460,9 @@ class MemoryStore:
             self._flows.join(row)
 
     def _append(self, row: Execution, now_ms: int, line: LogLine) -> None:
+        self._last += 1
         event = Event(
-            cursor=cursor_text(self._incarnation, len(self._log) + 1),
+            cursor=cursor_text(self._incarnation, self._last),
             execution=row.id,
             at_ms=now_ms,
             kind=line.kind,
@@ -425,7 +471,7 @@ class MemoryStore:
             epoch=row.epoch,
             detail=dict(line.detail),
         )
-        self._log.append(event)
+        self._log[self._last] = event
 
 
 def _ready_key(row: Execution) -> ReadyKey:

@@ -5,6 +5,7 @@ Nothing here locks or decides; the store calls it under its lock, after the guar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
@@ -23,11 +24,14 @@ from flowfabric.core.flow.model import (
 from flowfabric.core.flow.views import Members, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
+from flowfabric.core.retention import Purge
 from flowfabric.core.transition import Changeset
+from flowfabric.store.upkeep import Size
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
 _in_order = attrgetter("upstream", "downstream", "group")
 _Edges = dict[EdgeKey, Edge]
+UNREADABLE = "unreadable"
 
 
 class FlowBook:
@@ -75,6 +79,51 @@ class FlowBook:
     def is_open(self, id: str) -> bool:
         flow = self._flows.get(id)
         return flow is None or flow.is_open
+
+    def departing(self, now_ms: int, limit: int) -> list[Flow]:
+        due = sorted(
+            (flow.purge_ms, flow.id)
+            for flow in self._flows.values()
+            if flow.purge_ms is not None and flow.purge_ms <= now_ms
+        )
+        return [self._flows[id] for _, id in due[:limit]]
+
+    def remove(self, purge: Purge) -> tuple[list[FlowId], list[ExecutionId]]:
+        """The flows that are gone, and the members that went; rows of theirs are the caller's."""
+        gone: list[FlowId] = []
+        members: list[ExecutionId] = []
+        for id, rev in purge.flows:
+            flow = self._flows.get(id)
+            if flow is None or flow.rev != rev:
+                continue
+            some = sorted(self._members.get(id, {}))[: purge.members]
+            for member in some:
+                self._forget(id, member)
+            members += some
+            if self._members.get(id):
+                self._flows[id] = _replace_flow(flow, rev=flow.rev + 1)
+                continue
+            for table in (self._flows, self._members, self._lines):
+                table.pop(id, None)
+            gone.append(id)
+        return gone, members
+
+    def _forget(self, flow: FlowId, member: ExecutionId) -> None:
+        """Edges go with their downstream."""
+        del self._members[flow][member]
+        for key in self._entering.pop(member, {}):
+            self._leaving.get(key.upstream, {}).pop(key, None)
+        self._leaving.pop(member, None)
+        self._groups.pop(member, None)
+        self._spoilt.pop(member, None)
+
+    def sizes(self) -> list[Size]:
+        return [
+            Size("flow", len(self._flows), 0),
+            Size("edge", sum(map(len, self._entering.values())), 0),
+            Size("edge_group", sum(map(len, self._groups.values())), 0),
+            Size("line", sum(map(len, self._lines.values())), 0),
+        ]
 
     def _patch(self, change: FlowPatch) -> None:
         flow = self._flows[change.id]
@@ -156,6 +205,7 @@ class FlowBook:
             lines=[line for _, line in sorted(self._lines.get(sight.flow, {}).items())]
             if sight.lines
             else [],
+            tally=self._tally(sight.flow, row) if sight.tally else {},
             unreadable=[self._spoilt[id] for id in dict.fromkeys(wanted) if id in self._spoilt],
         )
 
@@ -191,6 +241,14 @@ class FlowBook:
             if len(found) == page.limit:
                 break
         return found
+
+    def _tally(
+        self, flow: FlowId, row: Callable[[ExecutionId], Execution | None]
+    ) -> dict[str, int]:
+        heads = [row(id) for id in self._members.get(flow, {}) if id not in self._spoilt]
+        counts = Counter(str(head.state) for head in heads if head is not None)
+        lost = sum(id in self._spoilt for id in self._members.get(flow, {}))
+        return dict(counts) | ({UNREADABLE: lost} if lost else {})
 
     def spoil(self, id: ExecutionId, problem: str) -> None:
         self._spoilt[id] = Unreadable("execution", id, problem)

@@ -9,6 +9,7 @@ they are functions of the head:
     timer     rows with a `due_ms`, soonest first
     members   rows with a `flow`, per flow
     lines     open lines, per flow, by (at_ms, id)
+    departing rows and flows with a `purge_ms`, soonest first
 
 A flow owns its edges, groups and lines. They are written only by a changeset that also names the
 flow with the `rev` it was seen with, and every such changeset raises it: whoever read anything of
@@ -54,13 +55,14 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.store.hints import Hints
 from flowfabric.store.trips import Trips
 
 
 class Store(Protocol):
-    """Seventeen verbs. `hints` tells this process what its writes made possible; `trips` counts
+    """The verbs. `hints` tells this process what its writes made possible; `trips` counts
     every wait for the database and every statement or command that went with it, wherever the
     store makes one, also those that it makes by itself."""
 
@@ -173,6 +175,20 @@ class Store(Protocol):
         A store of many servers has that order within each partition, and orders partitions by
         time; a cursor of one execution's lines, used for others, may then tell of lines again.
         A cursor of another life of the store, or one whose lines are gone, is `CursorExpired`.
+        """
+        ...
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        """Read what may go: executions and flows whose `purge_ms` has passed, soonest first,
+        `limit` of each at most."""
+        ...
+
+    async def purge(self, purge: Purge) -> Purged:
+        """Remove executions and flows that are as they were seen, with everything of theirs:
+        bodies, attempts, tags, keys, log lines, edges, groups, open lines.
+
+        An execution whose key is still alive stays, and so does what was changed since. Cursors
+        that stand before a removed line are `CursorExpired` from then on.
         """
         ...
 

@@ -12,6 +12,7 @@ import msgspec
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import CancelPolicy, Flow, FlowState, Line, LineKind, line_id
 from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.settling import settled
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Value
 from flowfabric.core.operator import Source, cancel
@@ -42,6 +43,8 @@ def cancel_flow(flow: Flow, now_ms: int, policy: CancelPolicy, reason: str) -> C
         "due_ms": None,
         "updated_ms": now_ms,
     }
+    if flow.total == 0:
+        patch |= settled(flow, {}, 0, now_ms)
     owes = flow.total > 0 and policy is not CancelPolicy.FLOW_ONLY
     line = Line(
         flow=flow.id,

@@ -22,9 +22,11 @@ from flowfabric.core.flow.model import (
     Join,
     OnSatisfied,
 )
+from flowfabric.core.flow.settling import encode_retention
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition, partition_of
 from flowfabric.core.lifecycle import Order, submit
 from flowfabric.core.model import Submission
+from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidGraph, InvalidInput
 
 K_MAX = 2**31 - 1
@@ -60,6 +62,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     creator: str = ""
     digest: str = ""
     deadline_ms: int | None = None
+    retention: RetentionPolicy = DEFAULT.retention_policy
+    keep_until_ms: int = 0
 
 
 class Drawn(NamedTuple):
@@ -100,6 +104,8 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
         edges=len(plan.links),
         graph_revision=len(members) + len(plan.links),
         is_open=not is_staged,
+        retention=encode_retention(plan.retention),
+        keep_until_ms=plan.keep_until_ms,
     )
     return Drawn(flow, members, edges_of(plan.id, plan.links, now_ms), groups)
 

@@ -52,7 +52,11 @@ def join(work: Round, row: Execution) -> bool:
         raise AlreadyInFlow(f"{row.id} is a member of {row.flow}", details={"flow": row.flow})
     joined = msgspec.structs.replace(row, flow=work.flow.id)
     line = end_of(joined, {"state": row.state}, work.now_ms)
-    patch: dict[str, Value] = {"flow": work.flow.id, "updated_ms": work.now_ms}
+    patch: dict[str, Value] = {
+        "flow": work.flow.id,
+        "purge_ms": None,
+        "updated_ms": work.now_ms,
+    }
     log = LogLine("joined_flow", {"flow": work.flow.id})
     work.write(Transition(row.id, observed(row), Writer.ENGINE, patch, log, line=line))
     grow(work, members=1)

@@ -87,7 +87,12 @@ class LineKind(StrEnum):
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
-    """`rev` is the lock of all that the flow owns; `graph_revision` counts what people changed."""
+    """`rev` is the lock of all that the flow owns; `graph_revision` counts what people changed.
+
+    `settled`: every member has ended and is counted, so that there is nothing to look after.
+    `summary`: the last projection. `retention`: how long it is kept then, but at least until
+    `keep_until_ms`; `purge_ms`: when it may go.
+    """
 
     id: FlowId
     namespace: str
@@ -119,6 +124,12 @@ class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
     next_try_ms: int = 0
     parked: str = ""
     updated_ms: int
+
+    settled: bool = False
+    summary: str = ""
+    retention: str = ""
+    keep_until_ms: int = 0
+    purge_ms: int | None = None
 
     @property
     def ended(self) -> int:

@@ -11,20 +11,21 @@ from collections import Counter
 import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
-from flowfabric.core.flow.model import Edge, Flow, Group, GroupKey, Line, LineKind, line_id
+from flowfabric.core.flow.model import (
+    Edge,
+    Flow,
+    Group,
+    GroupKey,
+    Line,
+    LineKind,
+    line_id,
+)
+from flowfabric.core.flow.settling import COUNTERS, settled
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Value
 from flowfabric.core.states import Outcome
 from flowfabric.core.transition import Changeset, Transition
-
-COUNTERS: dict[Outcome, str] = {
-    Outcome.SUCCESS: "completed",
-    Outcome.FAILED: "failed",
-    Outcome.CANCELLED: "cancelled",
-    Outcome.EXPIRED: "expired",
-    Outcome.SKIPPED: "skipped",
-}
 
 LINE_PAUSE_MS = 1_000
 LINE_PAUSE_MAX_MS = 300_000
@@ -103,12 +104,24 @@ class Round:
         made = any(transition.line is not None for transition in self.transitions.values())
         return made or any(line.next_try_ms <= self.now_ms for line in self.lines)
 
+    def _settled(self) -> dict[str, Value]:
+        """What follows if every member has ended with this round, or one is alive again."""
+        if not self.counted and "total" not in self.patch:
+            return {}
+        ends = {
+            outcome: getattr(self.flow, name) + self.counted[name]
+            for outcome, name in COUNTERS.items()
+        }
+        total = int(self.patch.get("total") or self.flow.total)
+        return settled(self.flow, ends, total, self.now_ms)
+
     def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
         flow = self.flow
         patch: dict[str, Value] = {
             name: getattr(flow, name) + moved for name, moved in self.counted.items()
         }
         patch |= {"busy_until_ms": busy_until_ms, "updated_ms": self.now_ms, **self.patch}
+        patch |= self._settled()
         if flow.failures:
             patch |= {"failures": 0, "next_try_ms": 0, "parked": ""}
         return Changeset(

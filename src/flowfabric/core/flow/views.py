@@ -52,7 +52,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group), `edges` of them at most. `entering`: every edge with one of these downstreams.
     `whole`: every edge there is. Groups are answered for every downstream of `leaving` edges, of
     `entering` and of `groups`. Heads are answered for `heads`, for downstreams of `leaving` edges,
-    for upstreams of `entering` edges if `ends` is set, and for the page of `members`.
+    for upstreams of `entering` edges if `ends` is set, and for the page of `members`. `tally`: how
+    many members are in each stored state, whatever it says.
     """
 
     flow: FlowId
@@ -64,6 +65,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     lines: bool = False
     whole: bool = False
     ends: bool = False
+    tally: bool = False
     edges: int = EDGES_LIMIT
 
 
@@ -76,4 +78,5 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     heads: dict[ExecutionId, Execution] = msgspec.field(default_factory=dict)
     members: list[ExecutionId] = msgspec.field(default_factory=list)
     lines: list[Line] = msgspec.field(default_factory=list)
+    tally: dict[str, int] = msgspec.field(default_factory=dict)
     unreadable: list[Unreadable] = msgspec.field(default_factory=list)

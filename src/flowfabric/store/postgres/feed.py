@@ -51,6 +51,8 @@ async def tail(connection: Connection, sql: Statements, feed: Feed) -> list[Even
     statement = sql.named("log_history" if one else "log_feed", "DESC" if feed.newest else "ASC")
     records = await statement.fetch(connection, arguments)
     _require_alive(after, records[0])
+    if not one:
+        _require_whole(after, records[0]["floor"])
     return [_event(record) for record in records if record["seq"] is not None]
 
 
@@ -60,8 +62,15 @@ def _require_alive(after: Place, record: Record) -> None:
         raise CursorExpired
 
 
+def _require_whole(after: Place, floor: str) -> None:
+    """Lines after this cursor may be gone."""
+    xid, _, seq = floor.partition("-")
+    if after.life and (after.xid, after.seq) < (int(xid), int(seq)):
+        raise CursorExpired
+
+
 def _event(record: Record) -> Event:
-    _, __, xid, seq, id, at_ms, kind, state, attempt, epoch, detail = record
+    xid, seq, id, at_ms, kind, state, attempt, epoch, detail = record[3:]
     return Event(
         cursor=f"{record[0]}:{xid}-{seq}",
         execution=id,

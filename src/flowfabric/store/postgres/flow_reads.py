@@ -17,6 +17,7 @@ from flowfabric.store.postgres.statements import Argument
 
 _in_order = attrgetter("upstream", "downstream", "group")
 _ids = msgspec.json.Decoder(list[ExecutionId])
+_tally = msgspec.json.Decoder(dict[str, int])
 
 # The arguments of each part, without the number of the sight in front.
 _NAMES = {
@@ -28,6 +29,7 @@ _NAMES = {
     "groups": ("group", ("id",)),
     "heads": ("head", ("id",)),
     "lines": ("lined", ("flow",)),
+    "tally": ("tally", ("flow",)),
 }
 
 
@@ -61,6 +63,7 @@ def _asked(sight: Sight) -> dict[str, Iterable[Row]]:
         "groups": [(id,) for id in sight.groups],
         "heads": [(id,) for id in sight.heads],
         "lines": [(sight.flow,)] if sight.lines else (),
+        "tally": [(sight.flow,)] if sight.tally else (),
     }
 
 
@@ -79,5 +82,6 @@ def _view(found: dict[str, str]) -> View:
         heads={head.id: head for head in heads},
         members=_ids.decode(found.get("member", "[]")),
         lines=reader.lines(found.get("line", "[]")),
+        tally=_tally.decode(found.get("tally", "{}")),
         unreadable=reader.unreadable,
     )

@@ -69,7 +69,7 @@ _WRITE = {
 }
 _LOG = {"members": "members_log", "moves": "moves_log", "notes": "notes_log"}
 _EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
-_ASKED = {"pages": "graph_pages", "lines": "graph_lines"}
+_ASKED = {"pages": "graph_pages", "lines": "graph_lines", "tally": "graph_tally"}
 _COUNTED = {"new_flows": "founded", "members": "created"}
 _IN_ORDER = ("moves", "notes")
 _KEEP = "t.which NOT IN (SELECT which FROM refused)"
@@ -108,6 +108,7 @@ class FlowStatements(Statements):
         self.commit = lru_cache(maxsize=256)(self._commit)
         self.take = lru_cache(maxsize=2)(self._take)
         self.graph = lru_cache(maxsize=256)(self._graph)
+        self.departing = lru_cache(maxsize=1)(self._departing)
 
     def _commit(self, parts: frozenset[str]) -> Statement:
         """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
@@ -175,6 +176,9 @@ class FlowStatements(Statements):
             line_columns=listed(LINE, "l"),
         )
         return numbered(text)
+
+    def _departing(self) -> Statement:
+        return numbered(self.fill("departing", flow_columns=listed(FLOW, "e")))
 
     def _graph(self, parts: frozenset[str]) -> Statement:
         """`leaving`, `entering`, `whole`: which edges. `pages`, `groups`, `heads`, `lines`: what

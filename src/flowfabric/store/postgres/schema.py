@@ -155,6 +155,7 @@ async def _move_in(connection: Connection, sql: Statements, address: Address) ->
     async with transaction(connection):
         await _lock(connection, address)
         await sql.named("log_renumber").fetch(connection, {})
+        await sql.named("floor_reset").fetch(connection, {})
         await sql.named("meta_moved").fetch(connection, {})
 
 

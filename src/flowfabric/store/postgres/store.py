@@ -31,6 +31,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import (
     Applied,
     Changeset,
@@ -50,6 +51,7 @@ from flowfabric.store.postgres import (
     flow_reads,
     flow_turns,
     inserts,
+    purging,
     reads,
     schema,
     shifts,
@@ -250,6 +252,15 @@ class PostgresStore:
 
     async def tail(self, feed: Feed) -> list[Event]:
         return await self._read(lambda connection: log.tail(connection, self.sql, feed))
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        return await self._read(
+            lambda connection: purging.departing(connection, self.sql, now_ms, limit)
+        )
+
+    async def purge(self, purge: Purge) -> Purged:
+        call = self._call(purge.now_ms, Hint())
+        return await self._write(lambda connection: purging.purge(connection, call, purge))
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, self.sql, after, limit))

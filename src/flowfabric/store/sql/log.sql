@@ -84,6 +84,7 @@ WITH held AS MATERIALIZED (
     SELECT (SELECT system_identifier FROM pg_control_system())::text || '.'
            || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '.'
            || (SELECT value FROM {schema}.meta WHERE name = 'incarnation') AS incarnation,
+           (SELECT value FROM {schema}.meta WHERE name = 'log_floor') AS floor,
            pg_snapshot_xmax(s.shot) AS newest,
            coalesce((
                SELECT x FROM pg_snapshot_xip(s.shot) AS x
@@ -101,7 +102,7 @@ WITH held AS MATERIALIZED (
 -- name: log_feed@postgres
 -- Lines after a position and below the horizon, in the order of their transactions.
 {life}
-SELECT life.incarnation, life.newest::text AS newest, line.*
+SELECT life.incarnation, life.newest::text AS newest, life.floor, line.*
 FROM life LEFT JOIN LATERAL (
     SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
            l.detail::text AS detail
@@ -115,7 +116,7 @@ FROM life LEFT JOIN LATERAL (
 -- Lines of one execution, all that are committed: its row is locked by who appends one, so that
 -- their numbers are in the order of the commits.
 {life}
-SELECT life.incarnation, life.newest::text AS newest, line.*
+SELECT life.incarnation, life.newest::text AS newest, life.floor, line.*
 FROM life LEFT JOIN LATERAL (
     SELECT l.xid::text AS xid, l.seq, l.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch,
            l.detail::text AS detail

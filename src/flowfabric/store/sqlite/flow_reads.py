@@ -23,6 +23,7 @@ from flowfabric.store.sqlite.rows import encode, ids_json
 from flowfabric.store.sqlite.statements import one_text
 
 _ids = msgspec.json.Decoder(list[ExecutionId])
+_counts = msgspec.json.Decoder(list[tuple[str, str, int]])
 _Key = tuple[str, str, str]
 
 
@@ -47,6 +48,7 @@ class _Look:
         self.groups: dict[str, list[Group]] = {}
         self.lines: dict[str, list[Line]] = {}
         self.heads: dict[str, Execution | Malformed] = {}
+        self.tallies: dict[str, dict[str, int]] = {}
 
     def text(self, name: str, ids: Iterable[str], columns: str) -> str:
         return one_text(self._connection, name, ids_json(ids), columns=columns)
@@ -88,6 +90,10 @@ def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View
     if lined:
         for line in look.reader.lines(look.text("line_load", lined, ALL_OF_LINE)):
             look.lines.setdefault(line.flow, []).append(line)
+    counted = [sight.flow for sight in sights if sight.tally]
+    if counted:
+        for flow, state, count in _counts.decode(look.text("flow_tally", counted, "")):
+            look.tallies.setdefault(flow, {})[state] = count
     return [
         _view(look, sight, page, ids) for sight, page, ids in zip(sights, pages, heads, strict=True)
     ]
@@ -144,5 +150,6 @@ def _view(
         heads={row.id: row for row in rows if isinstance(row, Execution)},
         members=members,
         lines=look.lines.get(sight.flow, []),
+        tally=look.tallies.get(sight.flow, {}) if sight.tally else {},
         unreadable=[*look.reader.unreadable, *lost],
     )

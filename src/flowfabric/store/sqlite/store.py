@@ -33,6 +33,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import (
     Applied,
     Changeset,
@@ -43,9 +44,17 @@ from flowfabric.core.transition import (
 )
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.clock import Clock, SystemClock
-from flowfabric.store.cursor import parse_cursor, refuse_skew
+from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.sqlite import applying, flow_changes, flow_reads, reads, shifts, upkeep
+from flowfabric.store.sqlite import (
+    applying,
+    flow_changes,
+    flow_reads,
+    purging,
+    reads,
+    shifts,
+    upkeep,
+)
 from flowfabric.store.sqlite import changes as sql
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
@@ -246,9 +255,19 @@ class SqliteStore:
         def work(connection: sqlite3.Connection) -> list[Event]:
             last: int = run(connection, "log_last").fetchone()[0]
             after = parse_cursor(feed.after, incarnation, last=last)
+            if feed.after and feed.execution is None:
+                refuse_gap(after, run(connection, "log_floor").fetchone()[0])
             return decode_events(reads.log(connection, feed, after), incarnation)
 
         return await self._read(work)
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        return await self._read(lambda connection: purging.departing(connection, now_ms, limit))
+
+    async def purge(self, purge: Purge) -> Purged:
+        refuse_skew(self._clock, purge.now_ms)
+        rows = len(purge.executions) + purge.members * len(purge.flows)
+        return await self._write(lambda connection: purging.purge(connection, purge), rows=rows)
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))

@@ -61,6 +61,7 @@ _PARTS = (
     "flows_committing",
     "flows_pending",
     "flows_looking",
+    "purging",
 )
 
 __all__: list[str] = []

@@ -1,0 +1,111 @@
+"""The summary of a flow: how many members are in which public state, and what that makes of it.
+
+The derived state is only shown. Whether a flow takes members is told by its own state, which
+nothing here touches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from flowfabric.core.flow.model import Flow, FlowState
+from flowfabric.core.states import PUBLIC, PublicState
+
+
+class FlowStatus(StrEnum):
+    """What a flow looks like from the outside."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Exact at any size: `sampled_members` is the number of members that were counted, which is
+    all of them. A member whose state cannot be read is counted there and nowhere else."""
+
+    total_members: int
+    sampled_members: int
+    members_completed: int
+    members_failed: int
+    members_cancelled: int
+    members_expired: int
+    members_skipped: int
+    members_active: int
+    members_suspended: int
+    members_waiting: int
+    members_delayed: int
+    members_rate_limited: int
+    members_waiting_children: int
+    public_flow_state: FlowStatus
+    last_summary_update_at: int
+
+
+_SHOWN = tuple(state for state in PublicState if state is not PublicState.RESUMABLE)
+_GOOD = (PublicState.COMPLETED, PublicState.SKIPPED)
+_BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
+_HELD_UP = (
+    PublicState.SUSPENDED,
+    PublicState.DELAYED,
+    PublicState.RATE_LIMITED,
+    PublicState.WAITING_CHILDREN,
+)
+_PUBLIC: dict[str, PublicState] = {state.value: shown for state, shown in PUBLIC.items()}
+
+
+def summarize(tally: Mapping[str, int], now_ms: int) -> Summary:
+    """The summary of a flow with so many members in each stored state."""
+    counts: Counter[PublicState] = Counter()
+    for state, count in tally.items():
+        if state in _PUBLIC:
+            counts[_PUBLIC[state]] += count
+    total = sum(tally.values())
+    return Summary(
+        total_members=total,
+        sampled_members=total,
+        **{f"members_{state.value}": counts[state] for state in _SHOWN},
+        public_flow_state=_derive(counts, total),
+        last_summary_update_at=now_ms,
+    )
+
+
+def _derive(counts: Counter[PublicState], total: int) -> FlowStatus:
+    bad = sum(counts[state] for state in _BAD)
+    ended = bad + sum(counts[state] for state in _GOOD)
+    if total and ended == total:
+        return FlowStatus.FAILED if bad else FlowStatus.COMPLETED
+    if counts[PublicState.ACTIVE]:
+        return FlowStatus.RUNNING
+    if any(counts[state] for state in _HELD_UP):
+        return FlowStatus.BLOCKED
+    return FlowStatus.OPEN
+
+
+def shown(flow: Flow, summary: Summary) -> FlowStatus:
+    """What people are shown: a cancelled flow is cancelled, whatever its members do."""
+    is_cancelled = flow.state is FlowState.CANCELLED
+    return FlowStatus.CANCELLED if is_cancelled else summary.public_flow_state
+
+
+_summary = msgspec.json.Decoder(Summary)
+
+
+def encode_summary(summary: Summary) -> str:
+    return msgspec.json.encode(summary).decode()
+
+
+def stored_summary(flow: Flow) -> Summary | None:
+    """The last projection; None before the first one, or if it cannot be read."""
+    if not flow.summary:
+        return None
+    try:
+        return _summary.decode(flow.summary)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,185 @@
+-- name: execution_departing@sqlite
+-- Executions on their own whose time has come, soonest first: what can be read of any row.
+SELECT json_group_array(json_array(id, rev)) FROM (
+    SELECT id, rev FROM execution WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
+)
+
+-- name: flow_departing@sqlite
+-- Flows whose time has come, soonest first.
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT * FROM flow WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
+) AS e
+
+-- name: purge_seen@sqlite
+-- Those of these executions that are as they were seen, and until when a key of theirs lives.
+SELECT json_group_array(json_array(e.n, e.id, (
+    SELECT ifnull(max(i.until_ms), 0) FROM idempotency AS i WHERE i.id = e.id
+)))
+FROM json_each(?1) AS seen CROSS JOIN execution AS e ON e.id = seen.value ->> 0
+WHERE e.rev = seen.value ->> 1
+
+-- name: purge_flows_seen@sqlite
+-- Those of these flows that are as they were seen.
+SELECT json_group_array(f.id) FROM json_each(?1) AS seen CROSS JOIN flow AS f ON f.id = seen.value ->> 0
+WHERE f.rev = seen.value ->> 1
+
+-- name: purge_members@sqlite
+-- The first members of a flow, in the order of their ids.
+SELECT json_group_array(json_array(n, id)) FROM (
+    SELECT n, id FROM execution WHERE flow = ?1 AND flow <> '' ORDER BY id LIMIT ?2
+)
+
+-- name: purge_floor@sqlite
+-- Remember up to where the log has gaps.
+UPDATE meta SET value = max(CAST(value AS INTEGER), ifnull((
+    SELECT max(l.seq) FROM json_each(?1) AS gone CROSS JOIN log AS l ON l.n = gone.value
+), 0)) WHERE name = 'log_floor'
+
+-- name: purge_log@sqlite
+-- Lines of the log of these executions.
+DELETE FROM log WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: purge_payload@sqlite
+-- Bodies of these executions.
+DELETE FROM payload WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: purge_attempt@sqlite
+-- Attempts of these executions.
+DELETE FROM attempt WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: purge_tag@sqlite
+-- Tags of these executions.
+DELETE FROM tag WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: purge_execution@sqlite
+-- These executions.
+DELETE FROM execution WHERE n IN (SELECT value FROM json_each(?1))
+
+-- name: purge_key@sqlite
+-- Keys of these executions.
+DELETE FROM idempotency WHERE id IN (SELECT value FROM json_each(?1))
+
+-- name: purge_edge@sqlite
+-- Edges go with their downstream.
+DELETE FROM edge WHERE downstream IN (SELECT value FROM json_each(?1))
+
+-- name: purge_group@sqlite
+-- Groups of these executions.
+DELETE FROM edge_group WHERE downstream IN (SELECT value FROM json_each(?1))
+
+-- name: purge_line@sqlite
+-- Open lines of these flows.
+DELETE FROM line WHERE flow IN (SELECT value FROM json_each(?1))
+
+-- name: purge_flow@sqlite
+-- These flows.
+DELETE FROM flow WHERE id IN (SELECT value FROM json_each(?1))
+
+-- name: purge_flow_left@sqlite
+-- A flow of which something is left is not as it was seen any more.
+UPDATE flow SET rev = rev + 1 WHERE id IN (SELECT value FROM json_each(?1))
+
+-- name: log_floor@sqlite
+-- Up to where the log has gaps.
+SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'log_floor'
+
+-- name: flow_tally@sqlite
+-- How many members of these flows are in each state.
+SELECT json_group_array(json_array(flow, state, count)) FROM (
+    SELECT flow, state, count(*) AS count FROM execution
+    WHERE flow IN (SELECT value FROM json_each(?1)) AND flow <> ''
+    GROUP BY flow, state
+)
+
+-- name: departing@postgres
+-- Executions on their own and flows whose time has come, soonest first: of an execution, what can be
+-- read of any row.
+SELECT e.id, e.rev, NULL::text AS flow FROM (
+    SELECT id, rev FROM {schema}.execution WHERE purge_ms <= :now_ms::bigint
+    ORDER BY purge_ms, id LIMIT :limit::bigint
+) AS e
+UNION ALL
+SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
+    SELECT * FROM {schema}.flow WHERE purge_ms <= :now_ms::bigint
+    ORDER BY purge_ms, id LIMIT :limit::bigint
+) AS e
+
+-- name: purge@postgres
+-- Remove executions and flows that are as they were seen, with all that is theirs. Flows are locked
+-- first, in the order of their ids, then executions in the order of theirs; an execution whose key
+-- is alive stays.
+{clock}, owner AS MATERIALIZED (
+    SELECT f.id FROM unnest(:flows::text[], :flow_revs::bigint[]) AS s (id, rev)
+    JOIN {schema}.flow AS f ON f.id = s.id AND f.rev = s.rev
+    WHERE (SELECT fits FROM clock) ORDER BY f.id FOR UPDATE OF f
+), member AS MATERIALIZED (
+    SELECT o.id AS flow, m.id, m.place FROM owner AS o CROSS JOIN LATERAL (
+        SELECT e.id, row_number() OVER (ORDER BY e.id) AS place FROM (
+            SELECT id FROM {schema}.execution WHERE flow = o.id AND flow <> ''
+            ORDER BY flow, id LIMIT :members::bigint + 1
+        ) AS e
+    ) AS m
+), doomed AS MATERIALIZED (
+    SELECT id, rev FROM unnest(:ids::text[], :revs::bigint[]) AS s (id, rev)
+    UNION ALL SELECT id, NULL FROM member WHERE place <= :members::bigint
+), locked AS MATERIALIZED (
+    SELECT e.n, e.id, d.rev IS NOT NULL AS is_alone FROM doomed AS d
+    JOIN {schema}.execution AS e ON e.id = d.id
+    WHERE (d.rev IS NULL OR e.rev = d.rev) AND (SELECT fits FROM clock)
+    ORDER BY e.id FOR UPDATE OF e
+), alive AS MATERIALIZED (
+    SELECT l.id, max(i.until_ms) AS until_ms FROM locked AS l
+    JOIN {schema}.idempotency AS i ON i.id = l.id
+    WHERE l.is_alone GROUP BY l.id HAVING max(i.until_ms) > :now_ms::bigint
+), victim AS MATERIALIZED (
+    SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
+), emptied AS MATERIALIZED (
+    SELECT o.id FROM owner AS o
+    WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
+), unlogged AS (
+    DELETE FROM {schema}.log AS l USING victim AS v WHERE l.n = v.n RETURNING l.xid, l.seq
+), unkeyed AS (
+    DELETE FROM {schema}.idempotency AS i USING victim AS v WHERE i.id = v.id
+), untried AS (
+    DELETE FROM {schema}.attempt AS a USING victim AS v WHERE a.n = v.n
+), untagged AS (
+    DELETE FROM {schema}.tag AS t USING victim AS v WHERE t.n = v.n
+), undrawn AS (
+    DELETE FROM {schema}.edge AS x USING victim AS v WHERE x.downstream = v.id
+), ungrouped AS (
+    DELETE FROM {schema}.edge_group AS g USING victim AS v WHERE g.downstream = v.id
+), gone AS (
+    DELETE FROM {schema}.execution AS e USING victim AS v WHERE e.n = v.n
+), unlined AS (
+    DELETE FROM {schema}.line AS l USING emptied AS f WHERE l.flow = f.id
+), gone_flow AS (
+    DELETE FROM {schema}.flow AS f USING emptied AS x WHERE f.id = x.id
+), left_flow AS (
+    UPDATE {schema}.flow AS f SET rev = f.rev + 1
+    FROM owner AS o WHERE f.id = o.id AND o.id NOT IN (SELECT id FROM emptied)
+), floor AS (
+    UPDATE {schema}.meta AS m SET value = x.xid::text || '-' || x.seq
+    FROM (SELECT xid, seq FROM unlogged ORDER BY xid DESC, seq DESC LIMIT 1) AS x
+    WHERE m.name = 'log_floor'
+      AND (split_part(m.value, '-', 1)::xid8, split_part(m.value, '-', 2)::bigint) < (x.xid, x.seq)
+)
+SELECT c.now_ms, c.fits,
+       ARRAY(SELECT id FROM victim WHERE is_alone UNION ALL SELECT id FROM emptied) AS gone,
+       ARRAY(SELECT id FROM alive ORDER BY id) AS kept,
+       ARRAY(SELECT until_ms FROM alive ORDER BY id) AS kept_until_ms,
+       (SELECT count(*) FROM victim WHERE NOT is_alone) AS members
+FROM clock AS c
+
+-- name: floor_reset@postgres
+-- On another server the numbers of transactions begin anew, and no cursor from before is good.
+UPDATE {schema}.meta SET value = '0-0' WHERE name = 'log_floor'
+
+-- name: graph_tally@postgres
+-- How many members of these flows are in each state.
+UNION ALL
+SELECT 'tally', t.which, json_object_agg(t.state, t.members)::text FROM (
+    SELECT w.which, x.state, count(*) AS members
+    FROM unnest(:tally_which::bigint[], :tally_flow::text[]) AS w (which, flow)
+    JOIN {schema}.execution AS x ON x.flow = w.flow AND x.flow <> ''
+    GROUP BY w.which, x.state
+) AS t GROUP BY t.which
