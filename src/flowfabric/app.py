@@ -26,6 +26,7 @@ from flowfabric.engine.supervisor import Health, Supervisor
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.graph import Graph
+from flowfabric.keeping import Keep, retention_policy
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Span, Task, policy_text
 from flowfabric.worker.codec import decode_any
@@ -64,6 +65,7 @@ class App:
         concurrency: int = 100,
         lease_ttl: Span = "30s",
         drain: Span = "30s",
+        retention: Keep = "1d",
         intervals: Intervals = NO_INTERVALS,
         store: Store | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class App:
         self._concurrency = _positive(concurrency, "concurrency")
         self._ttl_ms = _ttl(lease_ttl)
         self._drain_ms = duration_ms(drain, "drain")
+        self._retention = retention_policy(retention)
         self._intervals = dict(intervals)
         seconds_of(self._intervals, CHORES)
         self._supervisor: Supervisor | None = None
@@ -104,6 +107,7 @@ class App:
         on_attempt_timeout: str = "expire",
         max_reclaims: int = 100,
         max_replays: int = 10,
+        retention: Keep | None = None,
     ) -> Register: ...
 
     def task(
@@ -119,12 +123,14 @@ class App:
         on_attempt_timeout: str = "expire",
         max_reclaims: int = 100,
         max_replays: int = 10,
+        retention: Keep | None = None,
     ) -> object:
         """Register a function, sync or async, under its name.
 
         `retries`: how often to try again after a failure, with growing pauses, or a policy.
         `attempt_timeout`: how long one attempt may take; then the execution is `expire`d or the
-        attempt is `retry`ed, by `on_attempt_timeout`.
+        attempt is `retry`ed, by `on_attempt_timeout`. `retention`: how long an execution is kept
+        after it ended ("7d", or {"failed": "30d"}), unless it is a member of a flow.
         """
         policy = policy_text(
             retries=retries,
@@ -132,6 +138,7 @@ class App:
             on_attempt_timeout=on_attempt_timeout,
             max_reclaims=max_reclaims,
             max_replays=max_replays,
+            retention=retention_policy(retention, self._retention),
         )
 
         def register(function: Callable[..., object]) -> Task[object]:
@@ -154,12 +161,16 @@ class App:
 
         return register if function is None else register(function)
 
-    def graph(self, name: str, *, deadline: Span | None = None) -> Graph:
+    def graph(
+        self, name: str, *, deadline: Span | None = None, retention: Keep | None = None
+    ) -> Graph:
         """A flow that is known in advance: add nodes, then submit it as a whole.
 
-        With a `deadline`, what has not ended by then is cancelled.
+        With a `deadline`, what has not ended by then is cancelled. `retention`: how long the whole
+        flow is kept after its last member ended.
         """
-        return Graph(name, self.connect, deadline=deadline)
+        keep = retention_policy(retention, self._retention)
+        return Graph(name, self.connect, deadline=deadline, retention=keep)
 
     # -- starting ---------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.inputs import PLACES
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
 from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidInput
 from flowfabric.task import Span, Task
 from flowfabric.worker.inputs import escaped
@@ -90,11 +91,17 @@ class Graph:
     """Collects nodes and edges; `submit` makes a flow of them, once."""
 
     def __init__(
-        self, name: str, connect: Callable[[], Awaitable[Client]], *, deadline: Span | None = None
+        self,
+        name: str,
+        connect: Callable[[], Awaitable[Client]],
+        *,
+        deadline: Span | None = None,
+        retention: RetentionPolicy = DEFAULT.retention_policy,
     ) -> None:
         self.name = names.task_name(name)
         self._connect = connect
         self._deadline_ms = None if deadline is None else duration_ms(deadline, "deadline")
+        self._retention = retention
         self._nodes: list[Node[object]] = []
         self._edges: dict[tuple[int, str, int], Edge] = {}
         self._policies: dict[tuple[int, str], Policy] = {}
@@ -175,11 +182,11 @@ class Graph:
         flow = client.mint_flow(key)
         for position, node in enumerate(self._nodes):
             node._id = client.mint_member(flow, None if key is None else str(position))
-        handle = await client.submit_flow(self._plan(client, flow))
+        handle = await client.submit_flow(self._plan(client, flow, is_keyed=key is not None))
         self._is_submitted = True
         return handle
 
-    def _plan(self, client: Client, flow: FlowId) -> Plan:
+    def _plan(self, client: Client, flow: FlowId, *, is_keyed: bool) -> Plan:
         by_id = {id(node): node.id for node in self._nodes}
         now_ms = client.now_ms()
         return Plan(
@@ -197,6 +204,8 @@ class Graph:
             },
             digest=self._digest(),
             deadline_ms=None if self._deadline_ms is None else now_ms + self._deadline_ms,
+            retention=self._retention,
+            keep_until_ms=now_ms + DEFAULT.dedup_window_ms if is_keyed else 0,
         )
 
     def _digest(self) -> str:

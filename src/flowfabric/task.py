@@ -20,6 +20,7 @@ from flowfabric.core.duration import duration_ms, instant_ms
 from flowfabric.core.policy import (
     OnAttemptTimeout,
     Policy,
+    RetentionPolicy,
     RetryPolicy,
     TimeoutPolicy,
     encode_policy,
@@ -151,6 +152,7 @@ def policy_text(
     on_attempt_timeout: str,
     max_reclaims: int,
     max_replays: int,
+    retention: RetentionPolicy,
 ) -> str:
     """The stored policy that the options of a task mean; refuses what is out of range."""
     if on_attempt_timeout not in tuple(OnAttemptTimeout):
@@ -168,6 +170,7 @@ def policy_text(
             on_attempt_timeout=OnAttemptTimeout(on_attempt_timeout),
             max_reclaim_count=_count(max_reclaims, "max_reclaims"),
         ),
+        retention_policy=retention,
         max_replay_count=_count(max_replays, "max_replays"),
     )
     try:

@@ -11,6 +11,7 @@ from flowfabric.core.flow.views import Sight, Turn
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
+from flowfabric.core.retention import Purge
 from flowfabric.core.states import LaneState, State
 from flowfabric.core.transition import Applied, Changeset, LaneChange
 from flowfabric.errors import StoreUnavailable
@@ -78,6 +79,10 @@ class Caller:
                 return await store.tail(Feed())
             case Verb.LANES:
                 return await store.lanes("", 10)
+            case Verb.DEPARTING:
+                return await store.departing(self.clock.now_ms(), 10)
+            case Verb.PURGE:
+                return await store.purge(Purge(now_ms=self.clock.now_ms()))
             case Verb.SHIFTS:
                 return await store.shifts([], self.clock.now_ms())
             case Verb.PENDING:

@@ -63,7 +63,7 @@ class Purged(msgspec.Struct, frozen=True):
     members: int = 0
 
 
-def portions(departing: Departing) -> tuple[list[Purge], list[Changeset]]:
+def portions(departing: Departing, now_ms: int) -> tuple[list[Purge], list[Changeset]]:
     """Purges of at most a portion each, and flows that are closed first.
 
     A flow that goes in several portions is closed before the first one: nobody may see half of
@@ -84,6 +84,6 @@ def portions(departing: Departing) -> tuple[list[Purge], list[Changeset]]:
         purges[-1].append(FlowDeparture(flow.id, flow.rev))
         taken += flow.total
     return [
-        Purge(now_ms=0, executions=departing.executions if not place else (), flows=flows)
+        Purge(now_ms=now_ms, executions=departing.executions if not place else (), flows=flows)
         for place, flows in enumerate(purges)
     ], closing

@@ -30,7 +30,6 @@ SECONDS: dict[str, float] = {
     "edge_cancel_dispatcher": 1.0,
     "edge_cancel_reconciler": 10.0,
     "execution_deadline": 5.0,
-    "unopened_flows": 60.0,
 }
 
 Intervals = Mapping[str, str | int | float | timedelta]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.loop import Loop
+from flowfabric.engine.retention_trimmer import RetentionTrimmer
 from flowfabric.engine.sibling_reconciler import SiblingReconciler
 from flowfabric.engine.sweeping import Chore, Done, Scope, Sweeper
 from flowfabric.engine.telemetry import Telemetry
@@ -29,6 +30,9 @@ class Shed(NamedTuple):
 
 CHORES: dict[str, Callable[[Shed], Chore]] = {
     "edge_cancel_reconciler": lambda shed: SiblingReconciler(
+        shed.store, shed.clock, counts=shed.counts, scope=shed.scope
+    ),
+    "retention_trimmer": lambda shed: RetentionTrimmer(
         shed.store, shed.clock, counts=shed.counts, scope=shed.scope
     ),
 }

@@ -12,6 +12,7 @@ LINES_DONE = "ff_dispatch_lines_total"
 CONFLICTS = "ff_dispatch_conflicts_total"
 FAILURES = "ff_dispatch_failures_total"
 TIMERS_DONE = "ff_timers_done_total"
+PURGED = "ff_retention_purged_total"
 TIMERS_FAILED = "ff_timers_failed_total"
 
 

@@ -31,6 +31,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.hints import Hints
@@ -62,6 +63,8 @@ class Verb(StrEnum):
     TAIL = "tail"
     LANES = "lanes"
     SHIFTS = "shifts"
+    DEPARTING = "departing"
+    PURGE = "purge"
 
 
 class Kind(StrEnum):
@@ -190,6 +193,12 @@ class FaultyStore:
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         return await self._call(Verb.SHIFTS, lambda: self.inner.shifts(asks, now_ms))
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        return await self._call(Verb.DEPARTING, lambda: self.inner.departing(now_ms, limit))
+
+    async def purge(self, purge: Purge) -> Purged:
+        return await self._call(Verb.PURGE, lambda: self.inner.purge(purge))
 
 
 def _lost(verb: Verb, kind: Kind) -> BaseException:

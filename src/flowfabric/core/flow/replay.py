@@ -27,7 +27,8 @@ from flowfabric.core.flow.model import (
     GroupState,
     LineKind,
 )
-from flowfabric.core.flow.round import COUNTERS, Round
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.settling import COUNTERS
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution

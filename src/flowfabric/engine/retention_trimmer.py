@@ -1,0 +1,114 @@
+"""Removes what has ended long enough ago, whole flows at a time, until nothing more is due.
+
+When something may go was decided when it ended. A flow that was staged and never opened goes here
+too: whoever submitted it was gone before it was whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Value, Want, Writer
+from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged, portions
+from flowfabric.core.transition import Seen, Transition
+from flowfabric.engine import telemetry
+from flowfabric.engine.conflict import persistently
+from flowfabric.engine.sweeping import Scope, Swept, within
+from flowfabric.engine.telemetry import Telemetry
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.retention_trimmer")
+
+NAME = "retention_trimmer"
+
+
+class RetentionTrimmer:
+    """`processed` counts executions and flows that went; members count as executions."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        store: Store,
+        clock: FollowingClock,
+        *,
+        counts: Telemetry | None = None,
+        scope: Scope | None = None,
+    ) -> None:
+        self.counts = counts or Telemetry()
+        self.filter = scope
+        self.cursor = ""
+        self._store = store
+        self._clock = clock
+
+    async def run_once(self) -> Swept:
+        """One portion of what may go; `again` while there may be more."""
+        try:
+            return await persistently(self._clock, self._sweep)
+        except FlowFabricError as error:
+            logger.warning("what may go could not be removed", extra={"error": error.code})
+            return Swept(errors=1)
+
+    async def _sweep(self, _: bool) -> Swept:
+        found = await self._store.departing(self._clock.now_ms(), PORTION)
+        is_full = PORTION in (len(found.executions), len(found.flows))
+        mine = await self._mine(found)
+        now_ms = self._clock.now_ms()
+        purges, closing = portions(mine, now_ms)
+        closed = await self._store.commit_each(closing, now_ms) if closing else []
+        answers = [await self._purge(purge) for purge in purges]
+        gone = {id for answer in answers for id in answer.gone}
+        went = len(gone) + sum(answer.members for answer in answers)
+        is_left = any(flow.id not in gone for flow in mine.flows)
+        self.counts.count(telemetry.PURGED, by=went)
+        moved = went > 0 or any(closed)
+        return Swept(processed=went, again=moved and (is_full or is_left))
+
+    async def _mine(self, found: Departing) -> Departing:
+        """Only what this engine is to serve; without a filter nothing is read for it."""
+        scope = self.filter
+        if scope is None or scope.is_everything:
+            return found
+        ids = [each.id for each in found.executions]
+        loaded = await self._store.load(Want(ids=ids)) if ids else []
+        heads = [each.head for each in loaded if each is not None]
+        served = {row.id for row in await within(scope, [*heads], self._store)}
+        flows = [flow for flow in found.flows if _is_in(flow, scope)]
+        return Departing([each for each in found.executions if each.id in served], flows)
+
+    async def _purge(self, purge: Purge) -> Purged:
+        if not purge.executions and not purge.flows:
+            return Purged([], {})
+        now_ms = self._clock.now_ms()
+        answer = await self._store.purge(msgspec.structs.replace(purge, now_ms=now_ms))
+        if answer.kept:
+            await self._keep(purge.executions, answer.kept)
+        return answer
+
+    async def _keep(self, seen: Sequence[Departure], kept: dict[ExecutionId, int]) -> None:
+        """Their keys are alive: who submits the same again is to find them."""
+        loaded = await self._store.load(Want(ids=list(kept)))
+        revs = dict(seen)
+        later = [
+            _keep_until(each.head.id, Seen(each.head.rev, each.head.state), kept[each.head.id])
+            for each in loaded
+            if each is not None and each.head.rev == revs[each.head.id]
+        ]
+        await self._store.apply(later, self._clock.now_ms())
+
+
+def _keep_until(id: ExecutionId, seen: Seen, until_ms: int) -> Transition:
+    patch: dict[str, Value] = {"purge_ms": until_ms}
+    return Transition(id, seen, Writer.TIMEKEEPER, patch)
+
+
+def _is_in(flow: Flow, scope: Scope) -> bool:
+    """A flow has no tags of its own: where tags matter, none fits."""
+    return scope.tag is None and scope.namespace in (None, flow.namespace)
