@@ -248,3 +248,31 @@ def submit(
     with open_target(store) as target:
         figures = _run(bench_flows.submit(target.url, members, edges))
         show_figures("submit", figures, target, as_json=json)
+
+
+@bench.command()
+def purge(
+    *,
+    store: Store = "sqlite",
+    n: Annotated[int, typer.Option("--n", min=1, help="Executions that have ended.")] = 10_000,
+    json: Json = False,
+) -> None:
+    """Measure how fast what has ended goes, and count what is left of it.
+
+    Executions are run to their end first, and a flow of ten members for every hundred of them; the
+    exit code is 1 if a single record stays behind.
+
+    \b
+    Examples:
+      ff bench purge --store sqlite --n 10000
+      ff bench purge --store postgres --json
+    """
+    from flowfabric.cli.bench import purging
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(purging.run(target.url, n))
+        show_figures("purge", figures, target, as_json=json)
+    if figures.left_behind:
+        raise typer.Exit(NOT_AS_EXPECTED)

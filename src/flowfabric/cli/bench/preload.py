@@ -10,6 +10,7 @@ from collections.abc import Callable
 from flowfabric.app import App
 from flowfabric.core.ids import RANDOM_BITS, execution_id, uuid7
 from flowfabric.core.lifecycle import Order
+from flowfabric.core.model import Lease
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed
@@ -18,13 +19,14 @@ from flowfabric.errors import Corrupt
 LANE = "bench-preload"
 STREAMS = 3
 STEPS = 10
+TRIES = 1_000
 
 _TTL_MS = 60_000
 
 Report = Callable[[int], None]
 
 
-async def preload(app: App, count: int) -> None:
+async def preload(app: App, count: int, *, policy: str = "") -> None:
     """Several streams at once, so that one decides while another's batch is written."""
     await app.connect()
     batches = [BATCH_LIMIT] * (count // BATCH_LIMIT)
@@ -33,31 +35,40 @@ async def preload(app: App, count: int) -> None:
     report = _reporter(count)
     async with asyncio.TaskGroup() as group:
         for _ in range(STREAMS):
-            group.create_task(_stream(app.engine, batches, report))
+            group.create_task(_stream(app.engine, batches, report, policy))
 
 
-async def _stream(engine: Engine, batches: list[int], report: Report) -> None:
+async def _stream(engine: Engine, batches: list[int], report: Report, policy: str) -> None:
     while batches:
         size = batches.pop()
-        await _finish(engine, size)
+        await _finish(engine, size, policy)
         report(size)
 
 
-async def _finish(engine: Engine, size: int) -> None:
-    submitted = await engine.submit([_order(engine, number) for number in range(size)])
-    leases = await engine.claim(
-        [LANE], size, worker="bench", token=secrets.token_hex(16), ttl_ms=_TTL_MS
-    )
+async def _finish(engine: Engine, size: int, policy: str) -> None:
+    submitted = await engine.submit([_order(engine, number, policy) for number in range(size)])
+    leases = await _take(engine, size)
     finished = await engine.finish([Completed(lease, b"0") for lease in leases])
     errors = [one.error for one in submitted if one.error is not None]
     errors += [one.error for one in finished if one.error is not None]
     if errors:
         raise errors[0]
-    if len(finished) != size:
-        raise Corrupt(f"only {len(finished)} of {size} executions could be claimed")
 
 
-def _order(engine: Engine, number: int) -> Order:
+async def _take(engine: Engine, size: int) -> list[Lease]:
+    """As many as were submitted; what another stream is just taking is passed over at first."""
+    leases: list[Lease] = []
+    for _ in range(TRIES):
+        token = secrets.token_hex(16)
+        leases += await engine.claim(
+            [LANE], size - len(leases), worker="bench", token=token, ttl_ms=_TTL_MS
+        )
+        if len(leases) == size:
+            return leases
+    raise Corrupt(f"only {len(leases)} of {size} executions could be claimed")
+
+
+def _order(engine: Engine, number: int, policy: str) -> Order:
     unique = uuid7(engine.clock.now_ms(), secrets.randbits(RANDOM_BITS))
     return Order(
         id=execution_id(number // 100 % engine.counts.flow, unique),
@@ -65,6 +76,7 @@ def _order(engine: Engine, number: int) -> Order:
         lane=LANE,
         kind="noop",
         payload=b'{"number":0}',
+        policy=policy,
     )
 
 
