@@ -107,7 +107,8 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
 -- name: purge@postgres
 -- Remove executions and flows that are as they were seen, with all that is theirs. Flows are locked
 -- first, in the order of their ids, then executions in the order of theirs; an execution whose key
--- is alive stays.
+-- is alive stays. What is removed is named by arrays: a join with a table that the server believes to
+-- be empty would walk it once for each.
 {clock}, owner AS MATERIALIZED (
     SELECT f.id FROM unnest(:flows::text[], :flow_revs::bigint[]) AS s (id, rev)
     JOIN {schema}.flow AS f ON f.id = s.id AND f.rev = s.rev
@@ -125,35 +126,36 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
 ), locked AS MATERIALIZED (
     SELECT e.n, e.id, d.rev IS NOT NULL AS is_alone FROM doomed AS d
     JOIN {schema}.execution AS e ON e.id = d.id
-    WHERE (d.rev IS NULL OR e.rev = d.rev) AND (SELECT fits FROM clock)
+    WHERE e.id = ANY (ARRAY(SELECT id FROM doomed)) AND (d.rev IS NULL OR e.rev = d.rev)
+      AND (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
 ), alive AS MATERIALIZED (
-    SELECT l.id, max(i.until_ms) AS until_ms FROM locked AS l
-    JOIN {schema}.idempotency AS i ON i.id = l.id
-    WHERE l.is_alone GROUP BY l.id HAVING max(i.until_ms) > :now_ms::bigint
+    SELECT i.id, max(i.until_ms) AS until_ms FROM {schema}.idempotency AS i
+    WHERE i.id = ANY (ARRAY(SELECT id FROM locked WHERE is_alone))
+    GROUP BY i.id HAVING max(i.until_ms) > :now_ms::bigint
 ), victim AS MATERIALIZED (
     SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
 ), emptied AS MATERIALIZED (
     SELECT o.id FROM owner AS o
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
 ), unlogged AS (
-    DELETE FROM {schema}.log AS l USING victim AS v WHERE l.n = v.n RETURNING l.xid, l.seq
+    DELETE FROM {schema}.log WHERE n = ANY (ARRAY(SELECT n FROM victim)) RETURNING xid, seq
 ), unkeyed AS (
-    DELETE FROM {schema}.idempotency AS i USING victim AS v WHERE i.id = v.id
+    DELETE FROM {schema}.idempotency WHERE id = ANY (ARRAY(SELECT id FROM victim))
 ), untried AS (
-    DELETE FROM {schema}.attempt AS a USING victim AS v WHERE a.n = v.n
+    DELETE FROM {schema}.attempt WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), untagged AS (
-    DELETE FROM {schema}.tag AS t USING victim AS v WHERE t.n = v.n
+    DELETE FROM {schema}.tag WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), undrawn AS (
-    DELETE FROM {schema}.edge AS x USING victim AS v WHERE x.downstream = v.id
+    DELETE FROM {schema}.edge WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
 ), ungrouped AS (
-    DELETE FROM {schema}.edge_group AS g USING victim AS v WHERE g.downstream = v.id
+    DELETE FROM {schema}.edge_group WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
 ), gone AS (
-    DELETE FROM {schema}.execution AS e USING victim AS v WHERE e.n = v.n
+    DELETE FROM {schema}.execution WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), unlined AS (
-    DELETE FROM {schema}.line AS l USING emptied AS f WHERE l.flow = f.id
+    DELETE FROM {schema}.line WHERE flow = ANY (ARRAY(SELECT id FROM emptied))
 ), gone_flow AS (
-    DELETE FROM {schema}.flow AS f USING emptied AS x WHERE f.id = x.id
+    DELETE FROM {schema}.flow WHERE id = ANY (ARRAY(SELECT id FROM emptied))
 ), left_flow AS (
     UPDATE {schema}.flow AS f SET rev = f.rev + 1
     FROM owner AS o WHERE f.id = o.id AND o.id NOT IN (SELECT id FROM emptied)
