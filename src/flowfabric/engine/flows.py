@@ -19,7 +19,6 @@ from flowfabric.core.flow.model import (
     CancelPolicy,
     Edge,
     Flow,
-    FlowState,
     Group,
     Line,
     LineKind,
@@ -196,9 +195,10 @@ class Flows:
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""
         flow, _ = await self._writes.view(Sight(flow=id))
-        if flow.state is not FlowState.CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
+        states = owed_states(flow)
+        if not states:
             return []
-        page = Members(states=owed_states(flow), limit=limit)
+        page = Members(states=states, limit=limit)
         return (await self._store.graph([Sight(flow=id, members=page)]))[0].members
 
 
