@@ -108,6 +108,7 @@ class FlowStatements(Statements):
         self.commit = lru_cache(maxsize=256)(self._commit)
         self.take = lru_cache(maxsize=2)(self._take)
         self.graph = lru_cache(maxsize=256)(self._graph)
+        self.find = lru_cache(maxsize=1)(self._find)
 
     def _commit(self, parts: frozenset[str]) -> Statement:
         """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
@@ -175,6 +176,9 @@ class FlowStatements(Statements):
             line_columns=listed(LINE, "l"),
         )
         return numbered(text)
+
+    def _find(self) -> Statement:
+        return numbered(self.fill("flow_find", flow_columns=listed(FLOW, "e")))
 
     def _graph(self, parts: frozenset[str]) -> Statement:
         """`leaving`, `entering`, `whole`: which edges. `pages`, `groups`, `heads`, `lines`: what

@@ -60,6 +60,7 @@ _PARTS = (
     "flows_committing",
     "flows_pending",
     "flows_looking",
+    "flows_finding",
 )
 
 __all__: list[str] = []
