@@ -14,7 +14,8 @@ from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Event
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows import FlowCancel, Picture
+from flowfabric.engine.flow_cancelling import FlowCancel
+from flowfabric.engine.flows import Picture
 from flowfabric.errors import ResultTimeout
 
 R = TypeVar("R")
