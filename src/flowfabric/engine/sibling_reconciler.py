@@ -15,6 +15,7 @@ from flowfabric.core.flow.siblings import Action, owed_by, reconcile
 from flowfabric.core.flow.views import Sight, Turn
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.engine import telemetry
+from flowfabric.engine.intervals import INTERVAL_MS, Duty
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store.clock import FollowingClock
@@ -22,8 +23,6 @@ from flowfabric.store.protocol import Store
 
 logger = logging.getLogger("flowfabric.sibling_reconciler")
 
-NAME = "edge_cancel_reconciler"
-INTERVAL_SECONDS = 10.0
 FLOWS = 50
 
 
@@ -37,8 +36,8 @@ class Reconciled(msgspec.Struct, frozen=True):
 class SiblingReconciler:
     """Its `filter` is shown and does not restrict what is reconciled."""
 
-    name = NAME
-    interval_seconds = INTERVAL_SECONDS
+    name = Duty.EDGE_CANCEL_RECONCILER
+    interval_seconds = INTERVAL_MS[Duty.EDGE_CANCEL_RECONCILER] / 1000
 
     def __init__(
         self,
