@@ -77,6 +77,7 @@ def neighbours(count: int) -> list[FlowId]:
     return found
 
 
+@pytest.mark.case("FL-092", "PA-021")
 async def test_everything_of_a_flow_is_in_its_partition_under_names_that_say_what_it_is(
     server: ValkeyStore, clock: VirtualClock
 ) -> None:
@@ -88,6 +89,7 @@ async def test_everything_of_a_flow_is_in_its_partition_under_names_that_say_wha
         *(f":{kind}:{downstream}" for kind in ("edges", "groups")),
         f":leaving:{upstream}",
         ":flows",
+        ":flow_ids",
     }
     assert expected <= set(await keys(server))
 
