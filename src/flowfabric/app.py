@@ -13,13 +13,17 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
+from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
 from flowfabric.core.duration import duration_ms
-from flowfabric.core.ids import parse_execution_id
+from flowfabric.core.flow.model import FlowState
+from flowfabric.core.flow.views import FlowQuery
+from flowfabric.core.ids import parse_execution_id, parse_flow_id
 from flowfabric.core.policy import RetryPolicy
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
+from flowfabric.engine.flow_reading import FlowPage
 from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.janitor import CHORES, NO_INTERVALS, Janitor, Shed
 from flowfabric.engine.supervisor import Health, Supervisor
@@ -194,6 +198,33 @@ class App:
         client = await self.connect()
         return client.handle(checked, task.handler.result.decode if task else decode_any)
 
+    async def flow_handle(self, id: str) -> FlowHandle:
+        """The handle of a flow that was submitted elsewhere or earlier."""
+        return (await self.connect()).flow_handle(parse_flow_id(id))
+
+    async def flows(
+        self,
+        *,
+        name: str | None = None,
+        state: FlowState | str | None = None,
+        namespace: str | None = None,
+        after: str = "",
+        limit: int = 100,
+    ) -> FlowPage:
+        """A page of flows in the order of their ids, which is that of their beginning.
+
+        `state`: `open` or `cancelled`; a flow whose members have all ended is open for more.
+        `namespace`: another than the app's own. `after`: the `cursor` of the page before.
+        """
+        query = FlowQuery(
+            namespace=None if namespace is None else names.namespace_name(namespace),
+            name=name,
+            states=() if state is None else (_flow_state(state),),
+            after=after,
+            limit=limit,
+        )
+        return await (await self.connect()).flows(query)
+
     async def connect(self) -> Client:
         """Open the store, once. Starting a task does this by itself."""
         loop = asyncio.get_running_loop()
@@ -359,6 +390,15 @@ def _text(value: object, field: str) -> str:
             hint="use sqlite:///file.db or memory://",
         )
     return value
+
+
+def _flow_state(word: FlowState | str) -> FlowState:
+    try:
+        return FlowState(word)
+    except ValueError:
+        raise InvalidInput(
+            f"{word!r} is no state of a flow", field="state", hint="open or cancelled"
+        ) from None
 
 
 def _several(names: Iterable[str], field: str) -> tuple[str, ...]:

@@ -216,7 +216,7 @@ class TestJanitor:
 
 @pytest.mark.case("BC-024")
 def test_every_duty_has_the_interval_that_it_had() -> None:
-    assert {name: seconds for name, seconds in SECONDS.items()} == {
+    assert SECONDS == {
         "lease_expiry": 1.5,
         "delayed_promoter": 0.75,
         "index_reconciler": 45,

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from flowfabric.core.flow.views import Sight, Turn
+from flowfabric.core.flow.views import FlowQuery, Sight, Turn
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
@@ -90,6 +90,8 @@ class Caller:
                 return await store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 1))
             case Verb.GRAPH:
                 return await store.graph([Sight(flow=FLOW)])
+            case Verb.FIND_FLOWS:
+                return await store.find_flows(FlowQuery())
             case Verb.NOW:
                 return await store.now()
             case Verb.MIGRATE:

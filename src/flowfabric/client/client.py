@@ -15,6 +15,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
 from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import (
     RANDOM_BITS,
     RUN_LENGTH,
@@ -31,6 +32,7 @@ from flowfabric.core.lifecycle import Order
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.engine.flow_reading import FlowPage
 from flowfabric.errors import FlowFabricError
 
 R = TypeVar("R")
@@ -160,6 +162,15 @@ class Client:
                 for id in members:
                     self.results.forget(id)
         return FlowHandle(plan.id, self._engine, self.results, members)
+
+    def flow_handle(self, id: FlowId) -> FlowHandle:
+        return FlowHandle(id, self._engine, self.results)
+
+    async def flows(self, query: FlowQuery) -> FlowPage:
+        """A page of flows in the order of their ids; of this namespace unless another is named."""
+        if query.namespace is None:
+            query = msgspec.structs.replace(query, namespace=self.namespace)
+        return await self._engine.flows.read.find(query)
 
     async def close(self) -> None:
         await self._submits.drain()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from flowfabric.client.handle import Handle
@@ -13,9 +14,14 @@ from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Event
+from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows import FlowCancel, Picture
-from flowfabric.errors import ResultTimeout
+from flowfabric.engine.flow_cancelling import Backlog, FlowCancel
+from flowfabric.engine.flows import Picture
+from flowfabric.engine.reading import Page
+from flowfabric.errors import InvalidInput, ResultTimeout
+
+Span = str | int | float | timedelta
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -34,7 +40,7 @@ class FlowHandle:
     """Refers to a flow by its id; nodes of its graph name its members."""
 
     def __init__(
-        self, id: FlowId, engine: Engine, results: Results, members: Sequence[ExecutionId]
+        self, id: FlowId, engine: Engine, results: Results, members: Sequence[ExecutionId] = ()
     ) -> None:
         self.id = id
         self._engine = engine
@@ -53,13 +59,17 @@ class FlowHandle:
         return await self.handle(node).result(timeout_seconds)
 
     async def wait(self, timeout_seconds: float | None = None) -> Flow:
-        """Until every member has ended, however; answers the flow with its counters."""
+        """Until every member has ended, however; answers the flow with its counters.
+
+        Members are those that the flow was submitted with, or that it has now.
+        """
         limit = None
         if timeout_seconds is not None:
             limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
         try:
             async with asyncio.timeout(limit):
-                await asyncio.gather(*(self._results.wait(id) for id in self._members))
+                members = self._members or await self._engine.flows.members(self.id)
+                await asyncio.gather(*(self._results.wait(id) for id in members))
         except TimeoutError:
             raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
         return await self.status()
@@ -67,6 +77,14 @@ class FlowHandle:
     async def status(self) -> Flow:
         """The flow as it is now; counters follow the ends of members by a few milliseconds."""
         return await self._engine.flows.flow(self.id)
+
+    async def members(
+        self, *, states: Iterable[State | str] = (), after: str = "", limit: int = 100
+    ) -> Page:
+        """A page of its members in these states (none: in all), in the order of their ids."""
+        wanted = tuple(_state(each) for each in states)
+        read = self._engine.flows.read
+        return await read.members(self.id, states=wanted, after=after, limit=limit)
 
     async def graph(self) -> Picture:
         """Members, edges and groups as they are now."""
@@ -77,10 +95,37 @@ class FlowHandle:
         reason: str = CANCELLED,
         *,
         policy: CancelPolicy | str = CancelPolicy.CANCEL_ALL,
+        wait: Span | None = None,
     ) -> FlowCancel:
-        """Take no more members and cancel those that have not ended."""
-        return await self._engine.flows.cancel(self.id, CancelPolicy(policy), reason)
+        """Take no more members and cancel those that have not ended.
+
+        `policy`: `cancel_all`, `cancel_pending` (who runs may end), `flow_only`. Without `wait`
+        members are cancelled in the background; with it, the answer names those that were, or
+        `ResultTimeout` says that it takes longer.
+        """
+        wait_ms = None if wait is None else duration_ms(wait, "wait")
+        wanted = _policy(policy)
+        return await self._engine.flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
+
+    async def backlog(self) -> Backlog:
+        """What its cancel has to do yet: who is owed one, how many have acknowledged."""
+        return await self._engine.flows.backlog(self.id)
 
     async def events(self, node: Member[object]) -> list[Event]:
         """What happened to one member so far, oldest first."""
         return await self.handle(node).events()
+
+
+def _policy(word: CancelPolicy | str) -> CancelPolicy:
+    try:
+        return CancelPolicy(word)
+    except ValueError:
+        known = ", ".join(CancelPolicy)
+        raise InvalidInput(f"{word!r} is no policy", field="policy", hint=known) from None
+
+
+def _state(word: State | str) -> State:
+    try:
+        return State(word)
+    except ValueError:
+        raise InvalidInput(f"{word!r} is no state", field="states", hint=", ".join(State)) from None

@@ -12,6 +12,8 @@ from typing import NamedTuple, assert_never
 import msgspec
 
 from flowfabric.core.duration import format_ms
+from flowfabric.core.flow.eligibility import Standing, Waits, standing_of
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
 from flowfabric.core.states import (
     CLAIMABLE,
@@ -33,6 +35,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     wakes: str
     until_ms: int | None = None
+    eligibility: Standing = Standing.ELIGIBLE
+    waits_for: tuple[ExecutionId, ...] = ()
 
 
 class _Why(NamedTuple):
@@ -41,9 +45,17 @@ class _Why(NamedTuple):
     until_ms: int | None = None
 
 
-def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> Explanation:
-    """What the execution does, or what keeps it from being done."""
+def explain(
+    row: Execution,
+    now_ms: int,
+    lane: LaneState = LaneState.ACTIVE,
+    waits: Waits | None = None,
+) -> Explanation:
+    """What the execution does, or what keeps it from being done; `waits`: by its flow."""
+    waits = waits or Waits(standing_of(row))
     why = _parked(row) if _is_parked(row, now_ms) else _why(row, now_ms, lane)
+    if why.wakes == "dependencies":
+        why = _Why(_dependencies(waits), why.wakes)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
         state=row.state,
@@ -52,6 +64,8 @@ def explain(row: Execution, now_ms: int, lane: LaneState = LaneState.ACTIVE) -> 
         sentence=why.sentence,
         wakes=why.wakes,
         until_ms=why.until_ms,
+        eligibility=waits.standing,
+        waits_for=waits.unfinished,
     )
 
 
@@ -80,6 +94,17 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
             return _Why(f"{row.state} at {_clock(row.ended_ms)}{detail}", "over")
         case _:
             assert_never(row.state)
+
+
+def _dependencies(waits: Waits) -> str:
+    if waits.standing is Standing.IMPOSSIBLE:
+        return "what it depends on cannot happen any more; it is about to be skipped"
+    if waits.standing is Standing.ELIGIBLE:
+        return "what it depends on has happened; it is about to be released"
+    if waits.upstreams:
+        left = len(waits.unfinished)
+        return f"waiting for {left} of the {waits.upstreams} executions it depends on"
+    return "waiting for the executions it depends on"
 
 
 def _claimable(row: Execution, lane: LaneState) -> _Why:

@@ -160,6 +160,10 @@ def parse_execution_id(text: object, field: str = "execution_id") -> ExecutionId
     return ExecutionId(text)
 
 
+def parse_flow_id(text: object, field: str = "flow_id") -> FlowId:
+    return FlowId(parse_uuid(text, field))
+
+
 def parse_uuid(text: object, field: str) -> str:
     """Accepts a UUID of any version in its canonical spelling, and nothing else."""
     if not (isinstance(text, str) and _CANONICAL_UUID.fullmatch(text)):

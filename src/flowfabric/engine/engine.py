@@ -89,8 +89,8 @@ class Engine:
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
-        self.flows = Flows(store, self.clock, self.lanes)
         self.dispatcher = Dispatcher(store, self.clock)
+        self.flows = Flows(store, self.clock, self.lanes, self.dispatcher)
         self.counts = PartitionCounts()
 
     @property

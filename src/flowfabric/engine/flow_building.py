@@ -20,13 +20,11 @@ from flowfabric.core.ids import (
     parse_execution_id,
     partition_of,
 )
-from flowfabric.core.model import Execution, Want
 from flowfabric.core.refusal import not_found
 from flowfabric.core.states import PUBLIC, PublicState, State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.errors import Conflict, InvalidInput
-from flowfabric.store.protocol import Store
 
 
 class Grown(msgspec.Struct, frozen=True):
@@ -42,9 +40,8 @@ class Grown(msgspec.Struct, frozen=True):
 class FlowBuilding:
     """Every verb is one guarded change of the flow, decided again when somebody was faster."""
 
-    def __init__(self, store: Store, writes: FlowWrites) -> None:
+    def __init__(self, writes: FlowWrites) -> None:
         self.counts = PartitionCounts()
-        self._store = store
         self._writes = writes
 
     async def join(self, flow: FlowId, id: ExecutionId) -> Grown:
@@ -144,12 +141,6 @@ class FlowBuilding:
                     found[after] = None
                     queue.append(after)
         return queue[1:]
-
-    async def flow_of(self, id: ExecutionId) -> FlowId | None:
-        """The flow of an execution, if it is a member of one."""
-        loaded = (await self._store.load(Want(ids=[id])))[0]
-        row: Execution | None = loaded.head if loaded else None
-        return FlowId(row.flow) if row is not None and row.flow else None
 
 
 def _round(flow: Flow, view: View, now_ms: int) -> Round:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from flowfabric.core import names
-from flowfabric.core.flow.cancel import CANCELLED, cancel_flow, owed_states
+from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.graph import Drawn, Plan, draw
 from flowfabric.core.flow.inputs import Passed
@@ -19,18 +18,20 @@ from flowfabric.core.flow.model import (
     CancelPolicy,
     Edge,
     Flow,
-    FlowState,
     Group,
     Line,
     LineKind,
     line_id,
 )
-from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, Submission
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.conflict import persistently
+from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_building import FlowBuilding
+from flowfabric.engine.flow_cancelling import Backlog, FlowCancel, FlowCancelling
+from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.lanes import Lanes
@@ -50,13 +51,6 @@ class SubmittedFlow(msgspec.Struct, frozen=True):
     created: bool
 
 
-class FlowCancel(msgspec.Struct, frozen=True):
-    """What the cancel of a flow set out to do; `members` are those that it is about."""
-
-    policy: CancelPolicy
-    members: list[ExecutionId]
-
-
 class Picture(msgspec.Struct, frozen=True):
     """A whole flow in one moment."""
 
@@ -69,13 +63,17 @@ class Picture(msgspec.Struct, frozen=True):
 class Flows:
     """The verbs about flows."""
 
-    def __init__(self, store: Store, clock: FollowingClock, lanes: Lanes) -> None:
+    def __init__(
+        self, store: Store, clock: FollowingClock, lanes: Lanes, dispatcher: Dispatcher
+    ) -> None:
         self.counts = PartitionCounts()
         self._store = store
         self._clock = clock
         self._lanes = lanes
         self._writes = FlowWrites(store, clock)
-        self.build = FlowBuilding(store, self._writes)
+        self.build = FlowBuilding(self._writes)
+        self.read = FlowReading(store)
+        self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
 
     async def submit(self, plan: Plan) -> SubmittedFlow:
         """Make the whole flow, or nothing. Repeating it answers the flow that is there."""
@@ -168,34 +166,30 @@ class Flows:
         members = [heads[each] for each in ids if each in heads]
         return Picture(flow, members, view.edges, groups)
 
-    async def _page(self, id: FlowId, after: str) -> View:
-        sight = Sight(flow=id, members=Members(after=after, limit=PAGE))
-        return (await self._store.graph([sight]))[0]
-
     async def members(self, id: FlowId) -> list[ExecutionId]:
         """Everybody in it, in the order of their ids."""
-        found: list[ExecutionId] = []
-        while page := (await self._page(id, found[-1] if found else "")).members:
-            found += page
-            if len(page) < PAGE:
-                break
-        return found
+        return await self.read.everybody(id)
 
     async def cancel(
         self,
         id: FlowId,
         policy: CancelPolicy = CancelPolicy.CANCEL_ALL,
         reason: str = CANCELLED,
+        *,
+        wait_ms: int | None = None,
     ) -> FlowCancel:
-        """Take no more members, and cancel those that the policy names, in the background."""
+        """Take no more members, and cancel those that the policy names: in the background, or at
+        most so long while the caller waits. `ResultTimeout` says that it goes on without him."""
         wanted = CancelPolicy(policy)
-        checked = names.note(reason, "reason") if reason else ""
+        return await self._cancelling.cancel(id, wanted, reason, wait_ms=wait_ms)
 
-        def decide(flow: Flow, _: View, now_ms: int) -> tuple[Changeset, None]:
-            return cancel_flow(flow, now_ms, wanted, checked), None
+    async def wait_cancelled(self, id: FlowId, wait_ms: int) -> None:
+        """Until somebody has cancelled the flow and nobody is owed a cancel any more."""
+        await self._cancelling.wait(id, wait_ms)
 
-        await self._writes.change(Sight(flow=id), decide)
-        return FlowCancel(wanted, await self.members(id))
+    async def backlog(self, id: FlowId, *, limit: int = PAGE) -> Backlog:
+        """What the cancel of a flow has to do yet."""
+        return await self._cancelling.backlog(id, limit=limit)
 
     async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
         """What these members are handed by their upstreams: the same in every attempt."""
@@ -203,11 +197,7 @@ class Flows:
 
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""
-        flow, _ = await self._writes.view(Sight(flow=id))
-        if flow.state is not FlowState.CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
-            return []
-        page = Members(states=owed_states(flow), limit=limit)
-        return (await self._store.graph([Sight(flow=id, members=page)]))[0].members
+        return (await self.backlog(id, limit=limit)).owed
 
 
 def _whole(drawn: Drawn) -> Changeset:

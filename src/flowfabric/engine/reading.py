@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from flowfabric.core.explain import Explanation, blocking_detail, explain
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
+from flowfabric.core.flow.views import Sight
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import (
     NO_ATTEMPT,
     Attempt,
@@ -147,7 +149,20 @@ class Reading:
     async def explain(self, id: ExecutionId) -> Explanation:
         """Why it is not running, or what it does."""
         head = (await self.load(id)).head
-        return explain(head, self._clock.now_ms(), await self._lanes.state(head.lane))
+        lane = await self._lanes.state(head.lane)
+        return explain(head, self._clock.now_ms(), lane, await self.waits(head))
+
+    async def waits(self, row: Execution) -> Waits:
+        """What a member waits for, as its flow is now; of others, what their rows say."""
+        if row.state is not State.BLOCKED_DEPENDENCIES or not row.flow:
+            return Waits(standing_of(row))
+        sight = Sight(flow=FlowId(row.flow), entering=[row.id], ends=True)
+        return waits_of(row, (await self._store.graph([sight]))[0])
+
+    async def eligibility(self, id: ExecutionId) -> Standing:
+        """Whether it may run, as far as what it depends on is concerned."""
+        loaded = (await self._store.load(Want(ids=[id])))[0]
+        return standing_of(None) if loaded is None else (await self.waits(loaded.head)).standing
 
     async def find(self, query: Query) -> Page:
         """A page of heads in order of their ids."""

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.flow.model import Flow
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Value, Want, Writer
 from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged, portions
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
-from flowfabric.engine.sweeping import Scope, Swept, within
+from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.clock import FollowingClock
@@ -80,7 +79,7 @@ class RetentionTrimmer:
         loaded = await self._store.load(Want(ids=ids)) if ids else []
         heads = [each.head for each in loaded if each is not None]
         served = {row.id for row in await within(scope, [*heads], self._store)}
-        flows = [flow for flow in found.flows if _is_in(flow, scope)]
+        flows = [flow for flow in found.flows if includes(scope, flow)]
         return Departing([each for each in found.executions if each.id in served], flows)
 
     async def _purge(self, purge: Purge) -> Purged:
@@ -107,8 +106,3 @@ class RetentionTrimmer:
 def _keep_until(id: ExecutionId, seen: Seen, until_ms: int) -> Transition:
     patch: dict[str, Value] = {"purge_ms": until_ms}
     return Transition(id, seen, Writer.TIMEKEEPER, patch)
-
-
-def _is_in(flow: Flow, scope: Scope) -> bool:
-    """A flow has no tags of its own: where tags matter, none fits."""
-    return scope.tag is None and scope.namespace in (None, flow.namespace)

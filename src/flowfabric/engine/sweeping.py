@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from flowfabric.core.flow.model import Flow
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Malformed, Shift, Want
 from flowfabric.engine.conflict import persistently
@@ -143,6 +144,11 @@ class Sweeper:
 
         found = await persistently(self._clock, once)
         return next(shift for shift in found if shift.name == self.name)
+
+
+def includes(scope: Scope | None, flow: Flow) -> bool:
+    """Whether a flow is served. It has no tags of its own: where tags matter, none is."""
+    return scope is None or (scope.tag is None and scope.namespace in (None, flow.namespace))
 
 
 async def within(

@@ -44,5 +44,9 @@ def refuse_difference(store_now_ms: int, now_ms: int) -> None:
         raise ClockSkew.between(store_now_ms, now_ms)
 
 
+def unreadable_flow(id: str, problem: str) -> Corrupt:
+    return Corrupt(f"flow {id} cannot be read: {problem}", details={"flow": id})
+
+
 def unreadable(id: str, problem: str) -> Corrupt:
     return Corrupt(f"execution {id} cannot be read: {problem}", details={"execution": id})

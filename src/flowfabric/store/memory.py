@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from flowfabric.core.flow.changes import Note
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
     Attempt,
@@ -335,6 +336,11 @@ class MemoryStore:
         row = self._rows[id]
         problem = self._unreadable.get(id)
         return row if problem is None else Malformed(id, row.rev, row.failures, problem)
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        with self._lock:
+            self.trips.add()
+            return self._flows.find(query)
 
     async def find(self, query: Query) -> list[Execution]:
         with self._lock:

@@ -5,6 +5,7 @@ Nothing here locks or decides; the store calls it under its lock, after the guar
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
@@ -21,7 +22,7 @@ from flowfabric.core.flow.model import (
     Line,
     Unreadable,
 )
-from flowfabric.core.flow.views import Members, Pending, Sight, Turn, View
+from flowfabric.core.flow.views import FlowQuery, Members, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
 from flowfabric.core.retention import Purge
@@ -209,6 +210,10 @@ class FlowBook:
             unreadable=[self._spoilt[id] for id in dict.fromkeys(wanted) if id in self._spoilt],
         )
 
+    def find(self, query: FlowQuery) -> list[Flow]:
+        fitting = (flow for flow in self._flows.values() if flow.is_open and _fits(flow, query))
+        return heapq.nsmallest(query.limit, fitting, key=attrgetter("id"))
+
     def _edges(self, sight: Sight) -> list[Edge]:
         if sight.whole:
             ids = self._members.get(sight.flow, {})
@@ -252,3 +257,13 @@ class FlowBook:
 
     def spoil(self, id: ExecutionId, problem: str) -> None:
         self._spoilt[id] = Unreadable("execution", id, problem)
+
+
+def _fits(flow: Flow, query: FlowQuery) -> bool:
+    return (
+        flow.id > query.after
+        and query.namespace in (None, flow.namespace)
+        and query.name in (None, flow.name)
+        and (not query.states or flow.state in query.states)
+        and not (query.unsettled and flow.settled)
+    )

@@ -27,8 +27,8 @@ What holds for every verb:
   from its own clock by more than half a second. Leases are compared with the store's own clock.
 * At most one change per record per call.
 * Every write of a record raises its `rev` by one. A column not named in a patch is not written.
-* A row that cannot be read is `Corrupt` for who reads it by `load`, `endings` or `find`, and keeps
-  no other row from being claimed, written or found due.
+* A row that cannot be read is `Corrupt` for who reads it by `load`, `endings`, `find` or
+  `find_flows`, and keeps no other row from being claimed, written or found due.
 * Trouble with the store itself is `StoreUnavailable`, with its cause chained.
 """
 
@@ -37,7 +37,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -149,6 +150,10 @@ class Store(Protocol):
 
         A record that cannot be read is named as `Unreadable` and keeps no other back.
         """
+        ...
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        """Read the flows that fit, ordered by id, after the given one."""
         ...
 
     async def load(self, want: Want) -> list[Loaded | None]:

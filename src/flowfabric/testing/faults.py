@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, assert_never
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -56,6 +57,7 @@ class Verb(StrEnum):
     COMMIT_EACH = "commit_each"
     PENDING = "pending"
     GRAPH = "graph"
+    FIND_FLOWS = "find_flows"
     LOAD = "load"
     ENDINGS = "endings"
     DUE = "due"
@@ -172,6 +174,9 @@ class FaultyStore:
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._call(Verb.GRAPH, lambda: self.inner.graph(sights))
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        return await self._call(Verb.FIND_FLOWS, lambda: self.inner.find_flows(query))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._call(Verb.LOAD, lambda: self.inner.load(want))

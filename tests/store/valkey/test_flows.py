@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,17 +10,19 @@ import pytest
 
 from flowfabric.core.flow.changes import FlowPatch, Resolution
 from flowfabric.core.flow.model import EdgeState, Line
-from flowfabric.core.flow.views import Sight
+from flowfabric.core.flow.views import FlowQuery, Sight
 from flowfabric.core.ids import FlowId, flow_partition, uuid7
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.states import Outcome
 from flowfabric.core.transition import Changeset
-from flowfabric.errors import IllegalTransition
+from flowfabric.errors import Corrupt, IllegalTransition, StoreUnavailable
 from flowfabric.store import Store, open_store
 from flowfabric.store.trips import Count
 from flowfabric.store.valkey import ValkeyStore
-from flowfabric.store.valkey.calls import command
+from flowfabric.store.valkey.calls import Call, command
 from flowfabric.store.valkey.codec import uuid_of
+from flowfabric.store.valkey.link import Reply
+from flowfabric.testing.build import LANE
 from flowfabric.testing.clock import START_MS, VirtualClock
 from flowfabric.testing.conformance.flow_steps import (
     add_lines,
@@ -74,6 +77,7 @@ def neighbours(count: int) -> list[FlowId]:
     return found
 
 
+@pytest.mark.case("FL-092", "PA-021")
 async def test_everything_of_a_flow_is_in_its_partition_under_names_that_say_what_it_is(
     server: ValkeyStore, clock: VirtualClock
 ) -> None:
@@ -85,6 +89,7 @@ async def test_everything_of_a_flow_is_in_its_partition_under_names_that_say_wha
         *(f":{kind}:{downstream}" for kind in ("edges", "groups")),
         f":leaving:{upstream}",
         ":flows",
+        ":flow_ids",
     }
     assert expected <= set(await keys(server))
 
@@ -229,3 +234,39 @@ async def test_columns_of_a_newer_program_are_passed_over(
     view = await look(server, Sight(flow=FLOW, whole=True))
     assert [edge.key for edge in view.edges] == [made.edges[0].key]
     assert view.unreadable == []
+
+
+async def test_a_lane_is_there_although_its_writer_died_after_the_commit(
+    server: ValkeyStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rightly = server.caller.all
+
+    async def dying(calls: Sequence[Call]) -> list[Reply]:
+        replies = await rightly(calls)
+        if any(SCOPE in call.scope for call in calls):
+            raise StoreUnavailable("gone")
+        return replies
+
+    monkeypatch.setattr(server.caller, "all", dying)
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await server.commit(whole(drawn(plan("a"), clock)), clock.now_ms())
+    monkeypatch.undo()
+    assert (await look(server, Sight(flow=FLOW))).flow is not None
+    assert [lane.name for lane in await server.lanes("", 9)] == [LANE]
+
+
+async def test_a_list_of_flows_asks_a_partition_again_only_for_what_comes_before_the_last(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    """All flows but one are in one partition, so its even share of a page is not enough."""
+    numbers = (FlowId(uuid7(START_MS, number)) for number in range(2, 50_000))
+    here = flow_partition(FLOW, COUNTS)
+    same = [FLOW, *(id for id in numbers if flow_partition(id, COUNTS) == here)][:30]
+    for id in same:
+        await put_flow(server, clock, plan("", flow=id))
+    found = await server.find_flows(FlowQuery(limit=20))
+    assert [flow.id for flow in found] == sorted(same)[:20]
+    await write_raw(server, f"flow:{min(same)}", "state", "melted")
+    with pytest.raises(Corrupt, match="cannot be read"):
+        await server.find_flows(FlowQuery(limit=20))
+    assert len(await server.find_flows(FlowQuery(after=min(same)))) == 29

@@ -14,10 +14,10 @@ from flowfabric.core.flow.model import CancelPolicy, Flow, FlowState, Line, Line
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.settling import settled
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Value
+from flowfabric.core.model import Execution, Value
 from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import RUNNABLE, TERMINAL, State
-from flowfabric.core.transition import Changeset, clip
+from flowfabric.core.transition import Changeset, Transition, clip
 from flowfabric.errors import FlowAlreadyTerminal
 
 DEADLINE = "flow_deadline"
@@ -56,21 +56,31 @@ def cancel_flow(flow: Flow, now_ms: int, policy: CancelPolicy, reason: str) -> C
 
 
 def owed_states(flow: Flow) -> tuple[State, ...]:
-    """Which members the cancel of this flow is about."""
+    """Which members the cancel of this flow is about; none while it goes on."""
+    if flow.state is not FlowState.CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
+        return ()
     return _PENDING if flow.cancel_policy == CancelPolicy.CANCEL_PENDING else _ALL
+
+
+def owed_cancel(flow: Flow, row: Execution, now_ms: int) -> Transition | None:
+    """The cancel that the flow owes to this member, if it does."""
+    if row.state not in owed_states(flow):
+        return None
+    reason = flow.cancel_reason or CANCELLED
+    return cancel(row, now_ms, reason, source=Source.FLOW_CASCADE)
 
 
 def on_cancel_flow(
     work: Round, line: Line, members: Sequence[ExecutionId], *, is_last: bool
 ) -> int:
     """Cancel these members; the line goes with the last of them. Answers how many."""
-    states = owed_states(work.flow)
-    reason = work.flow.cancel_reason or CANCELLED
     cancelled = 0
     for id in members:
         head = work.head(id)
-        if head is not None and head.state in states and id not in work.transitions:
-            work.write(cancel(head, work.now_ms, reason, source=Source.FLOW_CASCADE))
+        if head is None or id in work.transitions:
+            continue
+        if (transition := owed_cancel(work.flow, head, work.now_ms)) is not None:
+            work.write(transition)
             cancelled += 1
     if is_last:
         work.finish(line)

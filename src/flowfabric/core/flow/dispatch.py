@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from flowfabric.core.flow.cancel import owed_cancel
 from flowfabric.core.flow.changes import Note, Resolution
 from flowfabric.core.flow.edges import bucket, outcome_of, verdict
 from flowfabric.core.flow.join import is_understood, judge, needed
@@ -30,7 +31,8 @@ from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
-from flowfabric.core.states import SHAPE, TERMINAL
+from flowfabric.core.states import SHAPE, TERMINAL, State
+from flowfabric.core.transition import Transition
 
 
 class Advanced(NamedTuple):
@@ -82,7 +84,7 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     decided, strange = _resolve(work, readable)
     for downstream in dict.fromkeys(group.downstream for group in decided):
         move(work, downstream)
-    skipped = {t.id for t in work.transitions.values() if t.line is not None}
+    skipped = {t.id for t in work.transitions.values() if t.patch.get("state") is State.SKIPPED}
     for (line, every), (_, edges) in zip(acted, readable, strict=True):
         skips = sum(edge.downstream in skipped for edge in edges)
         advanced = Advanced(len(edges), skips)
@@ -190,9 +192,18 @@ def move(work: Round, downstream: ExecutionId) -> None:
     if any(group.on_impossible == OnImpossible.SKIP for group in impossible):
         transition = skip(head, work.now_ms)
     elif groups and all(group.state is GroupState.SATISFIED for group in groups):
-        transition = release(head, work.now_ms)
+        transition = set_free(work, head)
     if transition is not None:
         work.write(transition)
+
+
+def set_free(work: Round, head: Execution) -> Transition | None:
+    """Nothing holds it back any more. In a cancelled flow that is its end: who began now would
+    run although the flow is over."""
+    released = release(head, work.now_ms)
+    if released is None:
+        return None
+    return owed_cancel(work.flow, head, work.now_ms) or released
 
 
 def _finish(work: Round, line: Line, advanced: Advanced) -> None:

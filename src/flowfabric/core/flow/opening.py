@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.flow.dispatch import move
-from flowfabric.core.flow.members import release
+from flowfabric.core.flow.dispatch import move, set_free
 from flowfabric.core.flow.model import Line
 from flowfabric.core.flow.round import Round
 from flowfabric.core.ids import ExecutionId
@@ -22,7 +21,7 @@ def on_open_flow(work: Round, line: Line, members: Sequence[ExecutionId], *, is_
             continue
         if work.groups_of(id):
             move(work, id)
-        elif (transition := release(head, work.now_ms)) is not None:
+        elif (transition := set_free(work, head)) is not None:
             work.write(transition)
         released += id in work.transitions
     if is_last:

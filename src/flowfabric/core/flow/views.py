@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
+from flowfabric.core.flow.model import Edge, Flow, FlowState, Group, Line, Unreadable
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
 from flowfabric.core.states import State
@@ -35,6 +35,21 @@ class Pending(msgspec.Struct, frozen=True):
 
     flow: Flow
     lines: list[Line]
+
+
+class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which flows to list: every condition that is set must hold; ordered by id; `after` excluded.
+
+    A flow that is still being submitted is not there yet. `unsettled`: only those with members that
+    have not ended, or are not counted.
+    """
+
+    namespace: str | None = None
+    name: str | None = None
+    states: tuple[FlowState, ...] = ()
+    unsettled: bool = False
+    after: str = ""
+    limit: int = 100
 
 
 class Members(msgspec.Struct, frozen=True, kw_only=True):

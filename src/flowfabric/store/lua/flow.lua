@@ -76,6 +76,7 @@ local function write_flow(scope, args, flow)
   local key, patch = scope.base .. ':flow:' .. flow.id, flow.patch
   if flow.rev == '' then
     redis.call('HSET', key, slice(args, patch.first, patch.count))
+    redis.call('ZADD', scope.base .. ':flow_ids', 0, flow.id)
   else
     redis.call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
       slice(args, patch.first, patch.count))

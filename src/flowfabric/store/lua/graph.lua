@@ -64,6 +64,43 @@ register('flows', function(keys, args)
   return {whole(tonumber(scope.version) - 1), as_score(first_score(key)), chosen}
 end, READ_ONLY)
 
+-- Arguments 6 and 7: namespace and name, each nothing if any will do; then states, any if none.
+local function flow_fits(key, args)
+  local cells = redis.call('HMGET', key, 'namespace', 'name', 'state', 'is_open')
+  if cells[4] == '0' then
+    return false
+  end
+  if (args[6] ~= '' and args[6] ~= cells[1]) or (args[7] ~= '' and args[7] ~= cells[2]) then
+    return false
+  end
+  for position = 8, #args do
+    if args[position] == (cells[3] or 'open') then
+      return true
+    end
+  end
+  return #args < 8
+end
+
+-- Flows that fit, by id after argument 4, at most argument 5; answers them, and after which id to go
+-- on if there may be more.
+register('flow_find', function(keys, args)
+  local base = open(keys[1], args).base
+  local limit, rows, last = tonumber(args[5]), {}, ''
+  local after = args[4] == '' and '-' or '(' .. args[4]
+  local ids = redis.call('ZRANGEBYLEX', base .. ':flow_ids', after, '+', 'LIMIT', 0, PAGE)
+  for _, id in ipairs(ids) do
+    if #rows == limit then
+      return {last, rows}
+    end
+    last = id
+    local key = base .. ':flow:' .. id
+    if flow_fits(key, args) then
+      rows[#rows + 1] = {id, redis.call('HGETALL', key)}
+    end
+  end
+  return {#ids < PAGE and '' or last, rows}
+end, READ_ONLY)
+
 -- Take those of the flows from argument 7 on that have something to do, until argument 5; answers
 -- them with at most argument 6 lines each.
 register('flow_take', function(keys, args)

@@ -7,8 +7,10 @@ from operator import attrgetter
 
 import msgspec
 
-from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Sight, View
 from flowfabric.core.ids import ExecutionId
+from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import Reader
 from flowfabric.store.postgres.flow_statements import FlowStatements
@@ -31,6 +33,22 @@ _NAMES = {
     "lines": ("lined", ("flow",)),
     "tally": ("tally", ("flow",)),
 }
+
+
+async def find(connection: Connection, sql: FlowStatements, query: FlowQuery) -> list[Flow]:
+    arguments: dict[str, Argument] = {
+        "after": query.after,
+        "namespace": query.namespace,
+        "name": query.name,
+        "states": [state.value for state in query.states] or None,
+        "limit": query.limit,
+    }
+    reader = Reader()
+    rows = await sql.find(unsettled=query.unsettled).fetch(connection, arguments)
+    found = reader.flows(rows[0]["flows"] or "[]")
+    for lost in reader.unreadable:
+        raise unreadable_flow(lost.name, lost.problem)
+    return found
 
 
 async def graph(connection: Connection, sql: FlowStatements, sights: Sequence[Sight]) -> list[View]:

@@ -109,6 +109,7 @@ class FlowStatements(Statements):
         self.take = lru_cache(maxsize=2)(self._take)
         self.graph = lru_cache(maxsize=256)(self._graph)
         self.departing = lru_cache(maxsize=1)(self._departing)
+        self.find = lru_cache(maxsize=2)(self._find)
 
     def _commit(self, parts: frozenset[str]) -> Statement:
         """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
@@ -179,6 +180,14 @@ class FlowStatements(Statements):
 
     def _departing(self) -> Statement:
         return numbered(self.fill("departing", flow_columns=listed(FLOW, "e")))
+
+    def _find(self, *, unsettled: bool) -> Statement:
+        text = self.fill(
+            "flow_find",
+            flow_columns=listed(FLOW, "e"),
+            unsettled=" AND NOT f.settled" if unsettled else "",
+        )
+        return numbered(text)
 
     def _graph(self, parts: frozenset[str]) -> Statement:
         """`leaving`, `entering`, `whole`: which edges. `pages`, `groups`, `heads`, `lines`: what

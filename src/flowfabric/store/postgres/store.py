@@ -13,7 +13,8 @@ import threading
 from collections.abc import Sequence
 from typing import TypeVar
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -237,6 +238,9 @@ class PostgresStore:
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._read(lambda connection: flow_reads.graph(connection, self.sql, sights))
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        return await self._read(lambda connection: flow_reads.find(connection, self.sql, query))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, self.sql, want))

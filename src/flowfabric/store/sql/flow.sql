@@ -20,6 +20,25 @@ UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id
 SELECT json_group_array(json_array({columns})) FROM flow AS e
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
+-- name: flow_find@sqlite
+-- Flows that fit, in the order of their ids.
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT * FROM flow
+    WHERE id > ?1 AND is_open AND (?2 IS NULL OR namespace = ?2) AND (?3 IS NULL OR name = ?3)
+      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4)))
+    ORDER BY id LIMIT ?5
+) AS e
+
+-- name: flow_find_unsettled@sqlite
+-- Differs: only those that are not settled, which are few.
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT * FROM flow
+    WHERE id > ?1 AND NOT settled AND is_open AND (?2 IS NULL OR namespace = ?2)
+      AND (?3 IS NULL OR name = ?3)
+      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4)))
+    ORDER BY id LIMIT ?5
+) AS e
+
 -- name: flow_with_lines@sqlite
 -- The next flows that are free and have a line whose time has come, in the order of their ids.
 -- Each step jumps to the next flow, however many lines the last one has.
@@ -330,6 +349,17 @@ SELECT 2, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
        coalesce(a.attempt, e.attempt), coalesce(a.epoch, e.epoch), t.detail
 FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
 LEFT JOIN applied AS a ON a.id = t.execution WHERE {kept}
+
+-- name: flow_find@postgres
+-- Flows that fit, in the order of their ids.
+SELECT json_agg(json_build_array({flow_columns}) ORDER BY e.id)::text AS flows FROM (
+    SELECT * FROM {schema}.flow AS f
+    WHERE f.id > :after::text AND f.is_open{unsettled}
+      AND (:namespace::text IS NULL OR f.namespace = :namespace::text)
+      AND (:name::text IS NULL OR f.name = :name::text)
+      AND (:states::text[] IS NULL OR f.state = ANY (:states::text[]))
+    ORDER BY f.id LIMIT :limit::bigint
+) AS e
 
 -- name: flow_take@postgres
 -- A lease of the dispatcher, not a change of what the flow says. A flow that changed after its

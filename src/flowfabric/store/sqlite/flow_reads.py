@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
-from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.flow.views import FlowQuery, Members, Sight, View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Malformed
+from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.sqlite.flow_rows import (
     ALL_OF_EDGE,
     ALL_OF_FLOW,
@@ -60,6 +62,17 @@ class _Look:
     def edges_of(self, flow: str) -> list[Edge]:
         found = self.edges.get(flow, {})
         return [found[key] for key in sorted(found)]
+
+
+def find(connection: sqlite3.Connection, query: FlowQuery) -> list[Flow]:
+    states = encode(query.states).decode() if query.states else None
+    wanted = (query.after, query.namespace, query.name, states, query.limit)
+    reader = Reader()
+    name = "flow_find_unsettled" if query.unsettled else "flow_find"
+    found = reader.flows(one_text(connection, name, *wanted, columns=ALL_OF_FLOW))
+    for lost in reader.unreadable:
+        raise unreadable_flow(lost.name, lost.problem)
+    return sorted(found, key=attrgetter("id"))
 
 
 def graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View]:

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -236,6 +237,9 @@ class SqliteStore:
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._read(lambda connection: flow_reads.graph(connection, sights))
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        return await self._read(lambda connection: flow_reads.find(connection, query))
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._read(lambda connection: reads.load(connection, want))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Claim,
@@ -241,14 +242,15 @@ class ValkeyStore:
         calls = list(commit_calls(self.keys, batch, moment, self._known_counts()))
         if not calls:
             await self._refuse_skew(now_ms)
+        # Before what is in them: nobody repeats a commit that was written, as an insert is.
+        members = [member for changes in batch for member in changes.members]
+        await self._ensure_lanes({member.execution.lane for member in members}, moment)
         answers = [True] * len(batch)
         replies = await self._write([written.call for written in calls], now_ms)
         for written, reply in zip(calls, replies, strict=True):
             for position, flag in zip(written.positions, flags_of(reply.value), strict=True):
                 answers[position] = flag
         done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
-        members = [member for changes in done for member in changes.members]
-        await self._ensure_lanes({member.execution.lane for member in members}, moment)
         self._tell(hint_of_changes(done))
         return answers
 
@@ -263,6 +265,9 @@ class ValkeyStore:
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._flows.graph(sights, self._moment(0), self._known_counts())
+
+    async def find_flows(self, query: FlowQuery) -> list[Flow]:
+        return await self._flows.find(query, self._moment(0), self._known_counts())
 
     async def load(self, want: Want) -> list[Loaded | None]:
         return await self._reading.load(want, self._moment(0))

@@ -62,6 +62,7 @@ _PARTS = (
     "flows_pending",
     "flows_looking",
     "purging",
+    "flows_finding",
 )
 
 __all__: list[str] = []

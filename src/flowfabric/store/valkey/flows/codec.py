@@ -17,6 +17,7 @@ from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unrea
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed
+from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.valkey.codec import (
     UNREADABLE,
     head_or_malformed,
@@ -217,6 +218,19 @@ def pending_of(reply: Any, until_ms: int) -> list[Pending]:
             taken = msgspec.structs.replace(flow, busy_until_ms=until_ms)
             found.append(Pending(taken, reader.lines(lines)))
     return found
+
+
+def flows_of(reply: Any) -> tuple[str, list[Flow]]:
+    """After which id to go on, nothing at the end; and the flows up to there."""
+    last, rows = reply
+    found: list[Flow] = []
+    for id, row in rows:
+        reader = _Reader(FlowId(id.decode()))
+        flow = reader.flow(row)
+        if flow is None:
+            raise unreadable_flow(id.decode(), reader.unreadable[0].problem)
+        found.append(flow)
+    return last.decode(), found
 
 
 def waiting_of(reply: Any) -> tuple[str, str, list[FlowId]]:

@@ -6,16 +6,21 @@ Where something is to be done is found through hints, as timers are: one look wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
-from flowfabric.core.flow.views import Pending, Sight, Turn, View
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition, partition_of
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
-from flowfabric.store.valkey.flows.codec import pending_of, view_of, waiting_of
+from flowfabric.store.valkey.flows.codec import flows_of, pending_of, view_of, waiting_of
 from flowfabric.store.valkey.hinting import FLOWS, Hinting
 from flowfabric.store.valkey.link import Cell
 from flowfabric.store.valkey.writing import Keys, Moment
+
+# How many flows a partition tells at a time when all are asked, beside its even share.
+SHARE = 4
 
 
 class FlowReading:
@@ -85,6 +90,33 @@ class FlowReading:
             for each in pending_of(answer.value, turn.until_ms)
         }
         return [taken[id] for id in ids if id in taken]
+
+    # -- listing ----------------------------------------------------------------------------
+
+    async def find(self, query: FlowQuery, moment: Moment, counts: PartitionCounts) -> list[Flow]:
+        """Ids are spread over all partitions: each tells some of its own, and is asked again while
+        it may have one that comes before the last of those that are known."""
+        share = min(query.limit, SHARE + query.limit // counts.flow)
+        reached = dict.fromkeys(range(counts.flow), query.after)
+        found: list[Flow] = []
+        asked = list(reached) if query.limit > 0 else []
+        while asked:
+            calls = [self._find_call(n, reached[n], share, query, moment) for n in asked]
+            for number, reply in zip(asked, await self._caller.all(calls), strict=True):
+                last, flows = flows_of(reply)
+                found += flows
+                reached[number] = last
+            found = sorted(found, key=attrgetter("id"))[: query.limit]
+            bound = found[-1].id if len(found) == query.limit else None
+            asked = [n for n, last in reached.items() if last and (bound is None or last < bound)]
+        return found
+
+    def _find_call(
+        self, number: int, after: str, limit: int, query: FlowQuery, moment: Moment
+    ) -> Call:
+        scope = self._keys.partition(number)
+        named = (query.namespace or "", query.name or "")
+        return reading("flow_find", scope, *moment.cells, after, limit, *named, *query.states)
 
     # -- graph ------------------------------------------------------------------------------
 

@@ -1,0 +1,104 @@
+"""The safety net under dispatch: ends of members that nobody has acted on for a while.
+
+It decides nothing and resolves nothing itself: what it finds goes the dispatcher's usual road. A
+flow that somebody works on is left to him.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.flow.model import Flow, Line, LineKind
+from flowfabric.core.flow.views import Pending, Sight, Turn
+from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.sweeping import Scope, includes
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.dependency_reconciler")
+
+NAME = "dependency_reconciler"
+STALE_MS = 1_000
+FLOWS = 50
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """Lines that were old enough, those of them that are done now, and flows that failed."""
+
+    scanned: int = 0
+    processed: int = 0
+    errors: int = 0
+
+
+class DependencyReconciler:
+    """With a filter, only flows that are known to fit it: others are somebody else's."""
+
+    name = NAME
+    interval_seconds = SECONDS[NAME]
+
+    def __init__(
+        self,
+        store: Store,
+        clock: FollowingClock,
+        dispatcher: Dispatcher,
+        *,
+        scope: Scope | None = None,
+        stale_ms: int = STALE_MS,
+    ) -> None:
+        self.filter = scope
+        self.cursor = ""
+        self._store = store
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._stale_ms = stale_ms
+
+    async def run_once(self) -> Swept:
+        """One cycle over flows with open lines, from where the last one ended."""
+        now_ms = self._clock.now_ms()
+        # A lease that is over at once: to look at a flow is not to take it from anybody.
+        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=self.cursor)
+        try:
+            found = await self._store.pending(turn)
+        except FlowFabricError as error:
+            logger.warning("open lines could not be read", extra={"error": error.code})
+            return Swept(errors=1)
+        self.cursor = found[-1].flow.id if found else ""
+        scanned = processed = errors = 0
+        for each in found:
+            stale = self._stale(each, now_ms)
+            if not stale:
+                continue
+            done = await self._guarded(each.flow, stale)
+            scanned += len(stale)
+            processed += done or 0
+            errors += done is None
+        return Swept(scanned, processed, errors)
+
+    def _stale(self, pending: Pending, now_ms: int) -> list[Line]:
+        if not includes(self.filter, pending.flow):
+            return []
+        return [
+            line
+            for line in pending.lines
+            if line.kind is LineKind.ENDED and line.at_ms + self._stale_ms <= now_ms
+        ]
+
+    async def _guarded(self, flow: Flow, stale: Sequence[Line]) -> int | None:
+        """How many of these lines are done now; None when the flow made trouble."""
+        try:
+            await self._dispatcher.dispatch(stale[0])
+            view = (await self._store.graph([Sight(flow=flow.id, lines=True)]))[0]
+        except FlowFabricError as error:
+            logger.warning(
+                "old ends of a flow could not be dispatched: %s",
+                error,
+                extra={"flow": flow.id, "error": error.code},
+            )
+            return None
+        left = {line.id for line in view.lines}
+        return sum(line.id not in left for line in stale)
