@@ -1,21 +1,24 @@
-"""The safety net under dispatch: ends of members that nobody has acted on for a while.
+"""The safety net under dispatch: ends of members that nobody has acted on for a while, lines that
+are gone though their work is not done, and groups that do not say what their edges say.
 
-It decides nothing and resolves nothing itself: what it finds goes the dispatcher's usual road. A
-flow that somebody works on is left to him.
+What it finds goes the dispatcher's usual road. A flow that somebody works on is left to him.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from flowfabric.core.flow.model import Flow, Line, LineKind
 from flowfabric.core.flow.views import Pending, Sight, Turn
 from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.flow_audit import audit
 from flowfabric.engine.intervals import SECONDS
 from flowfabric.engine.sweeping import Scope, includes
+from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -33,6 +36,25 @@ class Swept(msgspec.Struct, frozen=True):
     scanned: int = 0
     processed: int = 0
     errors: int = 0
+
+
+class _Place(NamedTuple):
+    """How far a cycle came: among flows with lines, among flows that are not settled, and among the
+    members of one that is too large for one look."""
+
+    lines: str = ""
+    done: str = ""
+    large: str = ""
+    member: str = ""
+
+    @classmethod
+    def of(cls, cursor: str) -> _Place:
+        parts = cursor.split(" ")
+        return cls(*parts) if len(parts) == len(cls._fields) else cls()
+
+    @property
+    def text(self) -> str:
+        return " ".join(self) if any(self) else ""
 
 
 class DependencyReconciler:
@@ -58,16 +80,41 @@ class DependencyReconciler:
         self._stale_ms = stale_ms
 
     async def run_once(self) -> Swept:
-        """One cycle over flows with open lines, from where the last one ended."""
+        """One cycle over flows with open lines, and one over members of flows that are not
+        settled, each from where the last one ended."""
+        place = _Place.of(self.cursor)
+        old, lines = await self._old_lines(place.lines)
+        wrong, reached = await self._audited(place)
+        self.cursor = reached._replace(lines=lines).text
+        return Swept(old.scanned, old.processed + wrong.processed, old.errors + wrong.errors)
+
+    async def _audited(self, place: _Place) -> tuple[Swept, _Place]:
+        try:
+            found, rest, errors = await unsettled_flows(self._store, place.done, FLOWS)
+            mine = [flow for flow in found if includes(self.filter, flow)]
+            is_inside = bool(mine) and mine[0].id == place.large
+            after = place.member if is_inside else ""
+            repairs, large, member = await audit(self._store, self._clock, mine, after)
+        except FlowFabricError as error:
+            logger.warning("flows could not be read", extra={"error": error.code})
+            return Swept(errors=1), _Place()
+        swept = Swept(processed=repairs, errors=errors)
+        if large is None:
+            return swept, _Place(done=rest)
+        before = [flow.id for flow in found if flow.id < large.id]
+        return swept, _Place(
+            done=before[-1] if before else place.done, large=large.id, member=member
+        )
+
+    async def _old_lines(self, after: str) -> tuple[Swept, str]:
         now_ms = self._clock.now_ms()
         # A lease that is over at once: to look at a flow is not to take it from anybody.
-        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=self.cursor)
+        turn = Turn(limit=FLOWS, now_ms=now_ms, until_ms=0, after=after)
         try:
             found = await self._store.pending(turn)
         except FlowFabricError as error:
             logger.warning("open lines could not be read", extra={"error": error.code})
-            return Swept(errors=1)
-        self.cursor = found[-1].flow.id if found else ""
+            return Swept(errors=1), ""
         scanned = processed = errors = 0
         for each in found:
             stale = self._stale(each, now_ms)
@@ -77,7 +124,7 @@ class DependencyReconciler:
             scanned += len(stale)
             processed += done or 0
             errors += done is None
-        return Swept(scanned, processed, errors)
+        return Swept(scanned, processed, errors), found[-1].flow.id if found else ""
 
     def _stale(self, pending: Pending, now_ms: int) -> list[Line]:
         if not includes(self.filter, pending.flow):

@@ -9,6 +9,10 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from flowfabric.engine.cancel_reconciler import CancelReconciler
+from flowfabric.engine.dependency_reconciler import DependencyReconciler
+from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.flow_projector import FlowProjector
 from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.loop import Loop
 from flowfabric.engine.retention_trimmer import RetentionTrimmer
@@ -29,6 +33,14 @@ class Shed(NamedTuple):
 
 
 CHORES: dict[str, Callable[[Shed], Chore]] = {
+    "dependency_reconciler": lambda shed: DependencyReconciler(
+        shed.store,
+        shed.clock,
+        Dispatcher(shed.store, shed.clock, shed.counts),
+        scope=shed.scope,
+    ),
+    "cancel_reconciler": lambda shed: CancelReconciler(shed.store, shed.clock, scope=shed.scope),
+    "flow_projector": lambda shed: FlowProjector(shed.store, shed.clock, scope=shed.scope),
     "edge_cancel_reconciler": lambda shed: SiblingReconciler(
         shed.store, shed.clock, counts=shed.counts, scope=shed.scope
     ),

@@ -46,13 +46,18 @@ def cancel_flow(flow: Flow, now_ms: int, policy: CancelPolicy, reason: str) -> C
     if flow.total == 0:
         patch |= settled(flow, {}, 0, now_ms)
     owes = flow.total > 0 and policy is not CancelPolicy.FLOW_ONLY
-    line = Line(
+    lines = [cancel_line(flow, now_ms)] if owes else []
+    return Changeset(flows=[FlowPatch(flow.id, flow.rev, patch)], lines=lines)
+
+
+def cancel_line(flow: Flow, now_ms: int) -> Line:
+    """What a cancelled flow leaves to be done."""
+    return Line(
         flow=flow.id,
         at_ms=now_ms,
         id=line_id(LineKind.CANCEL_FLOW, flow.id),
         kind=LineKind.CANCEL_FLOW,
     )
-    return Changeset(flows=[FlowPatch(flow.id, flow.rev, patch)], lines=[line] if owes else [])
 
 
 def owed_states(flow: Flow) -> tuple[State, ...]:
