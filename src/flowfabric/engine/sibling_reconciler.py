@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind
+from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind, Unreadable
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.siblings import Action, owed_by, reconcile
 from flowfabric.core.flow.views import Sight, Turn
@@ -64,9 +64,14 @@ class SiblingReconciler:
         except FlowFabricError as error:
             logger.warning("open lines could not be read", extra={"error": error.code})
             return Reconciled(errors=1)
-        self._after = found[-1].flow.id if found else ""
+        last = found[-1:]
+        self._after = "".join(e.name if isinstance(e, Unreadable) else e.flow.id for e in last)
         processed = errors = 0
         for each in found:
+            if isinstance(each, Unreadable):
+                logger.warning("a flow cannot be read", extra={"flow": each.name})
+                errors += 1
+                continue
             for line in each.lines:
                 if line.kind is LineKind.CANCEL_SIBLINGS:
                     action = await self._guarded(each.flow, line)

@@ -11,6 +11,7 @@ SIBLINGS_RECONCILED = "ff_sibling_cancel_reconcile_total"
 LINES_DONE = "ff_dispatch_lines_total"
 CONFLICTS = "ff_dispatch_conflicts_total"
 FAILURES = "ff_dispatch_failures_total"
+UNREADABLE = "ff_dispatch_unreadable_total"
 
 
 class Telemetry:

@@ -35,6 +35,7 @@ class Pending(msgspec.Struct, frozen=True):
 
     flow: Flow
     lines: list[Line]
+    unreadable: list[Unreadable] = msgspec.field(default_factory=list)
 
 
 class Members(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,7 +132,7 @@ def _view(
     look: _Look, sight: Sight, members: list[ExecutionId], ids: Sequence[ExecutionId]
 ) -> View:
     if sight.flow not in look.flows:
-        return View(flow=None, unreadable=look.reader.unreadable)
+        return View(flow=None, unreadable=look.reader.unreadable.get(sight.flow, []))
     rows = [look.heads[id] for id in ids if id in look.heads]
     lost = [
         Unreadable("execution", row.id, row.problem) for row in rows if isinstance(row, Malformed)
@@ -144,5 +144,5 @@ def _view(
         heads={row.id: row for row in rows if isinstance(row, Execution)},
         members=members,
         lines=look.lines.get(sight.flow, []),
-        unreadable=[*look.reader.unreadable, *lost],
+        unreadable=[*look.reader.unreadable.get(sight.flow, []), *lost],
     )
