@@ -82,7 +82,9 @@ class FlowDesk(Desk):
         return {(edge.upstream, edge.downstream): edge for edge in edges}
 
     async def edge(self, upstream: str, downstream: str, flow: FlowId = FLOW) -> Edge:
-        return (await self.edges(flow))[member(upstream, flow), member(downstream, flow)]
+        sight = Sight(flow=flow, entering=[member(downstream, flow)])
+        edges = (await self.store.graph([sight]))[0].edges
+        return next(edge for edge in edges if edge.upstream == member(upstream, flow))
 
     async def group(self, downstream: str | int, flow: FlowId = FLOW) -> Group:
         sight = Sight(flow=flow, groups=[member(downstream, flow)])

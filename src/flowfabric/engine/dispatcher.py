@@ -224,7 +224,10 @@ class Dispatcher:
         if not _is_flow_id(line.flow):
             dispatch_log.no_flow(line.flow)
             return NoOp("no flow can have this id")
-        jobs = _only(line, await self._take([line.flow]))
+        taken = await self._take([line.flow])
+        jobs = _only(line, taken)
+        if taken and not jobs:
+            await self._give_back(taken[0])
         tries = 0
         while jobs:
             if (await self._commit(jobs))[0]:
@@ -241,6 +244,11 @@ class Dispatcher:
                 left = await self._go_on(jobs)
             jobs = _only(line, left)
         return NoOp("not there, or somebody is at it")
+
+    async def _give_back(self, job: Job) -> None:
+        """It was taken for nothing; whoever takes it next need not wait for the lease to end."""
+        free = FlowPatch(job.flow.id, job.flow.rev, {"busy_until_ms": 0})
+        await self._store.commit(Changeset(flows=[free]), self._clock.now_ms())
 
 
 def _kept_changing(flow: FlowId) -> Conflict:

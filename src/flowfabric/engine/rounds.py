@@ -222,7 +222,9 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
             job.is_done, job.answers, job.decided = False, [], []
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
         work.patch["due_ms"] = None
-    job.is_done = not (work.leaves_work or len(job.lines) > len(work.done))
+    # Lines that were put back keep nobody else from the flow.
+    handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
+    job.is_done = not (work.leaves_work or len(job.lines) > handled)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 

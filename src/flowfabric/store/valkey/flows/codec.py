@@ -141,6 +141,10 @@ class _Reader:
     def _edge(self, downstream: ExecutionId, name: str, texts: Sequence[bytes]) -> Edge | None:
         upstream, group = self.id(name[:_UUID_LENGTH]), name[_UUID_LENGTH + 1 :]
         named: Name = {"upstream": upstream, "downstream": downstream, "group": group}
+        if not texts[0]:
+            # The index of what leaves the upstream names it, and nobody has drawn it.
+            self._lose("edge", f"{upstream} {downstream} {group}", KeyError("not there"))
+            return None
         return self._record(Edge, f"{upstream} {downstream} {group}", named, texts)
 
     def groups(self, reply: Any) -> list[Group]:
