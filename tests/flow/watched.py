@@ -28,6 +28,10 @@ class Watched(FaultyStore):
         self.sights += sights
         return await super().graph(sights)
 
+    async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        self.changes.append(changes)
+        return await super().commit(changes, now_ms)
+
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
         self.changes += batch
         return await super().commit_each(batch, now_ms)
