@@ -181,6 +181,8 @@ class RawValkey:
             await self._call("HSET", key, column, text)
         elif isinstance(record, Edge) and column == "downstream":
             await self._misdirect(record, text)
+        elif isinstance(record, Line) and column == "flow":
+            await self._misplace(record, text)
         else:
             if isinstance(record, Edge) and column in _ENDED:
                 field = field.replace("edge:", "end:", 1)
@@ -193,6 +195,16 @@ class RawValkey:
         leaving = f"{self._base(edge)}:leaving:{uuid_of(edge.upstream)}"
         await self._call("ZREM", leaving, f"{uuid_of(edge.downstream)}:{edge.group}")
         await self._call("ZADD", leaving, "0", f"{text}:{edge.group}")
+
+    async def _misplace(self, line: Line, text: str) -> None:
+        """The line is kept under another name."""
+        name, base = f"{line.at_ms}:{line.id}", self._base(line)
+        known = await self._call("HGET", f"{base}:line:{line.flow}", name)
+        assert isinstance(known, bytes)
+        await self._call("ZREM", f"{base}:lines:{line.flow}", name)
+        await self._call("HDEL", f"{base}:line:{line.flow}", name)
+        await self._call("HSET", f"{base}:line:{text}", name, known.decode())
+        await self._call("ZADD", f"{base}:lines:{text}", str(line.at_ms), name)
 
     async def remove(self, record: Record) -> None:
         key, field = self._place(record)

@@ -140,6 +140,17 @@ async def test_s0_11_a_flow_that_cannot_be_read_keeps_no_other_back(
     assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
 
 
+async def test_s0_11_a_flow_that_is_gone_keeps_no_other_back(desk: FlowDesk, raw: Raw) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.draw(plan("ab", "a>b", flow=OTHER))
+    await desk.end("a")
+    await desk.end("a", flow=OTHER)
+    await raw.remove(await desk.flow())
+    await desk.dispatch()
+    assert await desk.state("b", OTHER) is State.WAITING
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+
+
 async def test_s0_12_only_edges_of_the_member_that_ended_are_looked_at(desk: FlowDesk) -> None:
     await desk.draw(plan("abcd", "a>b c>d"))
     await desk.end("a")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.siblings import Action
-from flowfabric.core.ids import flow_partition
+from flowfabric.core.ids import FlowId, flow_partition
 from flowfabric.engine import sibling_reconciler, telemetry
 from flowfabric.engine.dispatcher import NET_SECONDS
 from flowfabric.engine.sibling_reconciler import Reconciled, SiblingReconciler
 from flowfabric.engine.telemetry import Telemetry
+from flowfabric.store.hints import Hint
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import COUNTS, FLOW, flow_id, member, plan
@@ -98,6 +99,21 @@ async def test_s3_7_s3_9_s3_25_a_malformed_line_is_removed_and_is_no_action(
     assert await desk.lines() == []
     assert told(caplog, "flow", "line", "error")[0]["line"] == owing(name).id
     assert reconciler.counts.labels(RECONCILED) == {}
+
+
+async def test_s3_8_a_line_under_an_id_that_no_flow_can_have_is_nobodys(
+    desk: FlowDesk, reconciler: SiblingReconciler, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage(desk, owing(), cancel_owed=True, owed=member("b"))
+    await stage(desk, owing(flow=FLOWS[0]), flow=FLOWS[0])
+    (line,) = await desk.lines()
+    await raw.write(line, "flow", "nowhere")
+    assert await reconciler.run_once() == Reconciled(1, 0)
+    assert reconciler.counts.labels(RECONCILED) == {"sremmed_stale": 1}
+    desk.dispatcher.hear(Hint(flows=(FlowId("nowhere"),)))
+    await desk.dispatch()
+    assert told(caplog, "flow") == [{"flow": "nowhere"}]
+    assert await desk.states("ab") == {"a": "waiting", "b": "waiting"}
 
 
 async def test_s3_7_the_dispatcher_survives_a_malformed_line(desk: FlowDesk) -> None:
