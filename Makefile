@@ -32,7 +32,7 @@ QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
 
-.PHONY: help setup dev-environment demo test check quick long cases wheel pythons bench lock clean
+.PHONY: help setup dev-environment demo test check quick long cases statements wheel pythons bench lock clean
 # Two verbs at once would make one environment twice.
 .NOTPARALLEL:
 
@@ -43,6 +43,7 @@ help:
 	@echo 'make quick     the suite without labs and packaging, under 30 s'
 	@echo 'make long      the labs at full size; prints what they did'
 	@echo 'make cases     coverage of the behaviour catalogue by area'
+	@echo 'make statements  account of the source documents, statement by statement'
 	@echo 'make wheel     wheel and sdist in dist, built twice and compared'
 	@echo 'make pythons   the quick suite on every Python 3.11 to 3.14 found'
 	@echo 'make bench     machine, versions and measurements as JSON'
@@ -81,6 +82,9 @@ long: dev-environment
 
 cases: setup
 	@$(BIN)/python tools/cases.py --missing
+
+statements: setup
+	@$(BIN)/python tools/statements.py --missing
 
 # The bytes depend on the sources alone: one date for all files, that of the last commit.
 wheel: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)

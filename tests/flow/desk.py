@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.graph import Plan
-from flowfabric.core.flow.model import Edge, Flow, Group, Line
+from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Execution, Lease
+from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import State
+from flowfabric.core.transition import Changeset
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.testing.flows import FLOW, member
 from tests.engine.desk import Desk
@@ -48,11 +51,25 @@ class FlowDesk(Desk):
                     await self.engine.fail(await self.take(id), BROKEN)
                 case "cancelled":
                     await self.engine.cancel(id, "enough")
+                case "expired":
+                    await self.engine.expire(id, ExpireReason.EXECUTION_DEADLINE)
                 case _:
                     raise ValueError(outcome)
 
     async def dispatch(self) -> None:
         await self.dispatcher.drain()
+
+    async def die_after_ends(self, flow: FlowId = FLOW) -> None:
+        """Act on the ends that are there and die: the flow stays taken, its next lines open."""
+        (job,) = await self.dispatcher._take([flow])
+        job.lines = [line for line in job.lines if line.kind is LineKind.ENDED]
+        assert await self.dispatcher._commit([job]) == [True]
+
+    async def change(self, *groups: Group) -> None:
+        """Write these groups as they are."""
+        flow = await self.flow(groups[0].flow)
+        changes = Changeset(flows=[FlowPatch(flow.id, flow.rev, {})], groups=groups)
+        assert await self.store.commit(changes, self.clock.now_ms())
 
     async def ended(self, *names: str | int, outcome: str = "success", flow: FlowId = FLOW) -> None:
         """Run these members to an end, and dispatch it."""
@@ -82,7 +99,9 @@ class FlowDesk(Desk):
         return {(edge.upstream, edge.downstream): edge for edge in edges}
 
     async def edge(self, upstream: str, downstream: str, flow: FlowId = FLOW) -> Edge:
-        return (await self.edges(flow))[member(upstream, flow), member(downstream, flow)]
+        sight = Sight(flow=flow, entering=[member(downstream, flow)])
+        edges = (await self.store.graph([sight]))[0].edges
+        return next(edge for edge in edges if edge.upstream == member(upstream, flow))
 
     async def group(self, downstream: str | int, flow: FlowId = FLOW) -> Group:
         sight = Sight(flow=flow, groups=[member(downstream, flow)])

@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.core.flow.eligibility import Standing
 from flowfabric.core.flow.graph import Policy
-from flowfabric.core.flow.model import Join, OnSatisfied
+from flowfabric.core.flow.model import Join, OnSatisfied, Unreadable
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.ids import flow_partition, partition_of
 from flowfabric.engine.dependency_reconciler import DependencyReconciler, Swept
@@ -31,7 +31,7 @@ class Noting(FaultyStore):
         super().__init__(inner)
         self.turns: list[Turn] = []
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         self.turns.append(turn)
         return await super().pending(turn)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.flow.graph import Link, Plan
-from flowfabric.core.flow.model import GroupState
+from flowfabric.core.flow.model import GroupState, Unreadable
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.ids import FlowId
 from flowfabric.core.states import State
@@ -38,7 +38,7 @@ class Forgetful(FaultyStore):
         super().__init__(inner)
         self._all_looked: threading.Barrier | None = all_looked
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         return await self.inner.pending(msgspec.structs.replace(turn, until_ms=0, lines=7))
 
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:

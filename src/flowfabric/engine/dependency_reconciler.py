@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowfabric.core.flow.model import Flow, Line, LineKind
-from flowfabric.core.flow.views import Pending, Sight, Turn
+from flowfabric.core.flow.model import Flow, Line, LineKind, Unreadable
+from flowfabric.core.flow.views import Pending, Sight, Turn, name_of
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_audit import audit
 from flowfabric.engine.intervals import SECONDS
@@ -117,6 +117,10 @@ class DependencyReconciler:
             return Swept(errors=1), ""
         scanned = processed = errors = 0
         for each in found:
+            if isinstance(each, Unreadable):
+                logger.warning("a flow cannot be read", extra={"flow": each.name})
+                errors += 1
+                continue
             stale = self._stale(each, now_ms)
             if not stale:
                 continue
@@ -124,7 +128,7 @@ class DependencyReconciler:
             scanned += len(stale)
             processed += done or 0
             errors += done is None
-        return Swept(scanned, processed, errors), found[-1].flow.id if found else ""
+        return Swept(scanned, processed, errors), name_of(found[-1]) if found else ""
 
     def _stale(self, pending: Pending, now_ms: int) -> list[Line]:
         if not includes(self.filter, pending.flow):

@@ -8,27 +8,24 @@ do not get into each other's way; if a lease is lost, the flow's `rev` decides, 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import Line
+from flowfabric.core.flow.model import Line, Unreadable
 from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn
-from flowfabric.core.ids import FlowId
+from flowfabric.core.ids import FlowId, parse_uuid
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset, clip
-from flowfabric.engine import telemetry
+from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
-from flowfabric.errors import Conflict, FlowFabricError, StoreUnavailable
+from flowfabric.errors import Conflict, FlowFabricError, InvalidInput, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
-
-logger = logging.getLogger("flowfabric.dispatcher")
 
 LEASE_MS = 5_000
 NET_SECONDS = 5.0
@@ -81,7 +78,7 @@ class Dispatcher:
     async def run_once(self, *, everything: bool = True) -> int:
         """What was hinted at, and with `everything` whatever else is there; answers how many
         flows were worked on."""
-        hinted = [flow for flow in self._hinted if flow not in self._working][:FLOWS]
+        hinted = [flow for flow in self._known() if flow not in self._working][:FLOWS]
         taken = await self._take(hinted) if hinted else []
         for flow in hinted:
             self._miss(flow, is_taken=any(job.flow.id == flow for job in taken))
@@ -89,6 +86,13 @@ class Dispatcher:
             taken = [*taken, *await self._take()]
         await self._work(taken)
         return len(taken)
+
+    def _known(self) -> list[FlowId]:
+        """What was hinted at; an id that no flow can have is told of and forgotten."""
+        for flow in [flow for flow in self._hinted if not _is_flow_id(flow)]:
+            dispatch_log.no_flow(flow)
+            del self._hinted[flow]
+        return list(self._hinted)
 
     def _miss(self, flow: FlowId, *, is_taken: bool) -> None:
         """A flow that was hinted at and not there is done, or somebody else is at it: his commit
@@ -98,7 +102,7 @@ class Dispatcher:
             self._hinted[flow] = tries
 
     async def _take(self, only: Sequence[FlowId] = ()) -> list[Job]:
-        async def once(_: int) -> list[Pending]:
+        async def once(_: int) -> list[Pending | Unreadable]:
             now_ms = self._clock.now_ms()
             turn = Turn(
                 limit=FLOWS,
@@ -111,9 +115,14 @@ class Dispatcher:
 
         found = await persistently(self._clock, once)
         if not only:
-            self._after = found[-1].flow.id if found else ""
+            self._after = _flow_of(found[-1]) if found else ""
         now_ms = self._clock.now_ms()
-        return [Job(each.flow, each.lines, now_ms) for each in found]
+        for each in found:
+            bad = [each] if isinstance(each, Unreadable) else each.unreadable
+            self._rounds.lose(_flow_of(each), bad)
+        # One without anything that can be read is left alone until its lease ends.
+        pending = [each for each in found if isinstance(each, Pending)]
+        return [Job(p.flow, p.lines, now_ms) for p in pending if _has_work(p, now_ms)]
 
     async def _work(self, jobs: Sequence[Job]) -> None:
         """Rounds until each of these flows has nothing left to do."""
@@ -129,8 +138,11 @@ class Dispatcher:
         """One round of each; those that are not done, because there is more or by a conflict."""
         try:
             answers = await self._commit(jobs)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             # Nobody's fault but the store's: their leases end, and they are found again.
+            self.counts.count(telemetry.FAILURES, by=len(jobs))
+            for job in jobs:
+                dispatch_log.failed(job.flow.id, error)
             raise
         except FlowFabricError as error:
             return await self._one_by_one(jobs, error)
@@ -168,11 +180,7 @@ class Dispatcher:
         if len(jobs) > 1:
             return [left for job in jobs for left in await self._attempt([job])]
         self.counts.count(telemetry.FAILURES)
-        logger.warning(
-            "dispatch of a flow failed: %s",
-            error,
-            extra={"flow": jobs[0].flow.id, "error": error.code},
-        )
+        dispatch_log.failed(jobs[0].flow.id, error)
         await self._put_back(jobs[0].flow.id, error)
         return []
 
@@ -194,7 +202,7 @@ class Dispatcher:
             await self._store.commit(Changeset(flows=[FlowPatch(id, flow.rev, patch)]), now_ms)
         except FlowFabricError as again:
             # Its lease ends by itself, and it is tried then.
-            logger.warning("a flow could not be put back", extra={"flow": id, "error": again.code})
+            dispatch_log.not_put_back(id, again)
 
     async def _go_on(self, jobs: Sequence[Job]) -> list[Job]:
         """These flows as they are now, with the lines they have now."""
@@ -206,25 +214,70 @@ class Dispatcher:
         for job, view in zip(jobs, views, strict=True):
             lines = [line for line in view.lines if line.next_try_ms <= now_ms][:LINES_LIMIT]
             if view.flow is not None and lines:
-                found.append(Job(view.flow, lines, now_ms, tries=job.tries))
+                found.append(Job(view.flow, lines, now_ms, tries=job.tries, sums=job.sums))
         return found
 
     async def dispatch(self, line: Line | None) -> Advanced | NoOp:
         """Act on one line, and on what follows from it. None is the end of a solo execution."""
-        if line is None:
+        if line is None or not line.flow:
             return Advanced(0)
-        jobs = _only(line, await self._take([line.flow]))
-        for pause in (*PAUSES_SECONDS, None):
-            if not jobs:
-                return NoOp("not there, or somebody is at it")
+        if not _is_flow_id(line.flow):
+            dispatch_log.no_flow(line.flow)
+            return NoOp("no flow can have this id")
+        taken = await self._take([line.flow])
+        jobs = _only(line, taken)
+        if taken and not jobs:
+            await self._give_back(taken[0])
+        tries = 0
+        while jobs:
             if (await self._commit(jobs))[0]:
-                await self._work(await self._go_on(jobs))
-                return next((answer.outcome for answer in jobs[0].answers), Advanced(0))
-            self.counts.count(telemetry.CONFLICTS)
-            if pause is not None:
-                await asyncio.sleep(pause)
-            jobs = _only(line, await self._go_on(jobs))
-        raise Conflict(f"flow {line.flow} kept changing", details={"flow": line.flow})
+                left = await self._go_on(jobs)
+                if not any(answer.goes_on for answer in jobs[0].answers):
+                    await self._work(left)
+                    return _outcome(line, jobs[0])
+            elif tries == len(PAUSES_SECONDS):
+                raise _kept_changing(line.flow)
+            else:
+                self.counts.count(telemetry.CONFLICTS)
+                await asyncio.sleep(PAUSES_SECONDS[tries])
+                tries += 1
+                left = await self._go_on(jobs)
+            jobs = _only(line, left)
+        return NoOp("not there, or somebody is at it")
+
+    async def _give_back(self, job: Job) -> None:
+        """It was taken for nothing; whoever takes it next need not wait for the lease to end."""
+        free = FlowPatch(job.flow.id, job.flow.rev, {"busy_until_ms": 0})
+        await self._store.commit(Changeset(flows=[free]), self._clock.now_ms())
+
+
+def _kept_changing(flow: FlowId) -> Conflict:
+    return Conflict(f"flow {flow} kept changing", details={"flow": flow, "kind": "retry_exhausted"})
+
+
+def _outcome(line: Line, job: Job) -> Advanced | NoOp:
+    """What became of the line in all its rounds."""
+    if line.id in job.sums:
+        return job.sums[line.id][0]
+    return next((answer.outcome for answer in job.answers), Advanced(0))
+
+
+def _is_flow_id(text: str) -> bool:
+    try:
+        parse_uuid(text, "flow_id")
+    except InvalidInput:
+        return False
+    return True
+
+
+def _has_work(pending: Pending, now_ms: int) -> bool:
+    due_ms = pending.flow.due_ms
+    is_due = due_ms is not None and due_ms <= now_ms
+    return bool(pending.lines) or is_due or not pending.unreadable
+
+
+def _flow_of(found: Pending | Unreadable) -> FlowId:
+    return FlowId(found.name) if isinstance(found, Unreadable) else found.flow.id
 
 
 def _only(line: Line, jobs: Sequence[Job]) -> list[Job]:

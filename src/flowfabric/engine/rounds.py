@@ -5,12 +5,11 @@ Each flow is its own decision and its own changeset; they only share the trips t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
-from flowfabric.core.flow.dispatch import Advanced, Answer, on_ends
+from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
 from flowfabric.core.flow.model import (
     CancelPolicy,
     Flow,
@@ -19,6 +18,7 @@ from flowfabric.core.flow.model import (
     GroupKey,
     Line,
     LineKind,
+    Unreadable,
 )
 from flowfabric.core.flow.opening import on_open_flow
 from flowfabric.core.flow.round import Round
@@ -34,11 +34,9 @@ from flowfabric.core.flow.views import EDGES_LIMIT, Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset
-from flowfabric.engine import telemetry
+from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.store.protocol import Store
-
-logger = logging.getLogger("flowfabric.dispatcher")
 
 PAGE = 500
 ALL_EDGES = 1_000_000
@@ -57,6 +55,15 @@ class Job:
     moved: int = 0
     decided: list[Group] = field(default_factory=list)
     is_done: bool = True
+    # By line what followed from it in earlier rounds, and how many edges they saw.
+    sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
+
+    def add(self, answer: Answer, advanced: Advanced) -> tuple[Advanced, int]:
+        """All that followed from the line of this answer so far."""
+        (edges, skipped), seen = self.sums.get(answer.line.id, (Advanced(0), 0))
+        whole = Advanced(edges + advanced.edges, skipped + advanced.skipped)
+        self.sums[answer.line.id] = whole, seen + answer.edges
+        return self.sums[answer.line.id]
 
     def of(self, kind: LineKind) -> list[Line]:
         return [line for line in self.lines if line.kind is kind]
@@ -118,8 +125,10 @@ class Rounds:
             ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
             job.answers, job.decided, job.moved = list(ends.answers), ends.decided, 0
             for group in ends.strange:
-                _alarm(group)
-            _warn(view)
+                dispatch_log.strange(group)
+            for edge in ends.dangling:
+                dispatch_log.leads_nowhere(edge)
+            self.lose(job.flow.id, view.unreadable)
             works.append(work)
         await self._owe(jobs, works)
         await self._look_further(jobs, works, views)
@@ -190,19 +199,20 @@ class Rounds:
         self._counts.count(telemetry.LINES_DONE, by=len(work.done))
         for group in job.decided:
             self._counts.count(telemetry.GROUP_POLICY, group.join)
-        for line, outcome, _ in job.answers:
-            if isinstance(outcome, Advanced) and outcome.edges:
-                logger.info(
-                    "dispatched %s",
-                    line.execution,
-                    extra={
-                        "execution": line.execution,
-                        "flow": line.flow,
-                        "resolved": outcome.edges,
-                        "edges": outcome.edges,
-                        "skipped": outcome.skipped,
-                    },
-                )
+        for answer in job.answers:
+            match answer.outcome:
+                case Advanced() as advanced:
+                    whole, edges = job.add(answer, advanced)
+                    if whole.edges and not answer.goes_on:
+                        dispatch_log.dispatched(answer.line, whole, edges)
+                case NoOp(reason) if reason == MISSING:
+                    dispatch_log.nobody_ended(answer.line)
+
+    def lose(self, flow: str, lost: Sequence[Unreadable]) -> None:
+        """Say what cannot be read."""
+        for each in lost:
+            self._counts.count(telemetry.UNREADABLE, each.kind)
+            dispatch_log.unreadable(flow, each)
 
 
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
@@ -212,7 +222,9 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
             job.is_done, job.answers, job.decided = False, [], []
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
         work.patch["due_ms"] = None
-    job.is_done = not (work.leaves_work or len(job.lines) > len(work.done))
+    # Lines that were put back keep nobody else from the flow.
+    handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
+    job.is_done = not (work.leaves_work or len(job.lines) > handled)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 
@@ -228,24 +240,3 @@ def _further(job: Job, work: Round, view: View) -> Sight | None:
     opening = page is not None and page.kind is LineKind.OPEN_FLOW
     groups = view.members if opening else []
     return Sight(flow=job.flow.id, heads=list(dict.fromkeys(heads)), groups=groups)
-
-
-def _alarm(group: Group) -> None:
-    logger.error(
-        "nobody here understands how %s joins",
-        group.downstream,
-        extra={"flow": group.flow, "downstream": group.downstream, "policy": group.join},
-    )
-
-
-def _warn(view: View) -> None:
-    for lost in view.unreadable:
-        logger.warning(
-            "a record of a flow cannot be read",
-            extra={
-                "flow": view.flow.id if view.flow else "",
-                "record": lost.kind,
-                "record_name": lost.name,
-                "problem": lost.problem,
-            },
-        )

@@ -9,16 +9,16 @@ import logging
 
 import msgspec
 
-from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind
+from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind, Unreadable
 from flowfabric.core.flow.round import Round
-from flowfabric.core.flow.siblings import Action, owed_by, reconcile
-from flowfabric.core.flow.views import Sight, Turn
+from flowfabric.core.flow.siblings import Action, group_name, owed_by, reconcile
+from flowfabric.core.flow.views import Sight, Turn, View, name_of
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.engine import telemetry
 from flowfabric.engine.intervals import SECONDS
 from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import Telemetry
-from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.errors import Corrupt, FlowFabricError, InvalidInput
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
@@ -65,9 +65,13 @@ class SiblingReconciler:
         except FlowFabricError as error:
             logger.warning("open lines could not be read", extra={"error": error.code})
             return Reconciled(errors=1)
-        self.cursor = found[-1].flow.id if found else ""
+        self.cursor = name_of(found[-1]) if found else ""
         processed = errors = 0
         for each in found:
+            if isinstance(each, Unreadable):
+                logger.warning("a flow cannot be read", extra={"flow": each.name})
+                errors += 1
+                continue
             for line in each.lines:
                 if line.kind is LineKind.CANCEL_SIBLINGS:
                     action = await self._guarded(each.flow, line)
@@ -101,10 +105,12 @@ class SiblingReconciler:
             return Action.NO_OP
         work = Round(view.flow, self._clock.now_ms())
         work.look(view)
+        _require_readable(view, group_name(line))
         group = work.group(GroupKey(downstream, line.about))
         owed = [ExecutionId(id) for id in owed_by(group)] if group else []
         if owed:
             heads = (await self._store.graph([Sight(flow=flow.id, heads=owed)]))[0]
+            _require_readable(heads, *owed)
             work.look(heads)
         there = next((each for each in view.lines if each.id == line.id), None)
         action = reconcile(work, there, group)
@@ -123,3 +129,10 @@ class SiblingReconciler:
             await self._store.commit(
                 work.changeset(busy_until_ms=view.flow.busy_until_ms), work.now_ms
             )
+
+
+def _require_readable(view: View, *names: str) -> None:
+    """What is there and cannot be read must not pass for gone."""
+    for lost in view.unreadable:
+        if lost.name in names:
+            raise Corrupt(f"{lost.kind} {lost.name}: {lost.problem}")

@@ -14,6 +14,7 @@ FAILURES = "ff_dispatch_failures_total"
 TIMERS_DONE = "ff_timers_done_total"
 PURGED = "ff_retention_purged_total"
 TIMERS_FAILED = "ff_timers_failed_total"
+UNREADABLE = "ff_dispatch_unreadable_total"
 
 
 class Telemetry:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from flowfabric.core.flow.changes import Note
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
@@ -55,7 +55,7 @@ from flowfabric.core.transition import (
 from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.memory_flows import FlowBook
+from flowfabric.store.memory_flows import FlowBook, Record
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
@@ -276,7 +276,7 @@ class MemoryStore:
         if row is not None:
             self._append(row, now_ms, LogLine(note.kind, note.detail))
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         with self._lock:
             refuse_skew(self._clock, turn.now_ms)
             return self._flows.take(turn)
@@ -449,11 +449,15 @@ class MemoryStore:
         with self._lock:
             self._begin()
 
-    def corrupt(self, id: ExecutionId, problem: str) -> None:
-        """Make a row unreadable, as a raw client could: for tests of what must survive it."""
+    def corrupt(self, record: Record | ExecutionId, problem: str) -> None:
+        """Make a record unreadable, as a raw client could, or readable again without a problem:
+        for tests of what must survive it."""
         with self._lock:
-            self._unreadable[id] = problem
-            self._flows.spoil(id, problem)
+            if isinstance(record, str):
+                self._unreadable.pop(record, None)
+                if problem:
+                    self._unreadable[record] = problem
+            self._flows.spoil(record, problem)
 
     def _put(self, row: Execution) -> None:
         self._rows[row.id] = row

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -33,6 +34,8 @@ _replace_flow: Callable[..., Flow] = msgspec.structs.replace
 _in_order = attrgetter("upstream", "downstream", "group")
 _Edges = dict[EdgeKey, Edge]
 UNREADABLE = "unreadable"
+Record = Flow | Edge | Group | Line
+R = TypeVar("R", Edge, Group, Line)
 
 
 class FlowBook:
@@ -45,7 +48,7 @@ class FlowBook:
         self._leaving: dict[ExecutionId, _Edges] = {}
         self._groups: dict[ExecutionId, dict[str, Group]] = {}
         self._lines: dict[str, dict[tuple[int, str], Line]] = {}
-        self._spoilt: dict[str, Unreadable] = {}
+        self._spoilt: dict[tuple[str, str], Unreadable] = {}
 
     def holds(self, changes: Changeset) -> bool:
         """Whether every flow is as it was seen."""
@@ -116,7 +119,7 @@ class FlowBook:
             self._leaving.get(key.upstream, {}).pop(key, None)
         self._leaving.pop(member, None)
         self._groups.pop(member, None)
-        self._spoilt.pop(member, None)
+        self._spoilt.pop(("execution", member), None)
 
     def sizes(self) -> list[Size]:
         return [
@@ -150,9 +153,9 @@ class FlowBook:
             )
         )
 
-    def take(self, turn: Turn) -> list[Pending]:
+    def take(self, turn: Turn) -> list[Pending | Unreadable]:
         """Lease flows that have something to do."""
-        taken: list[Pending] = []
+        taken: list[Pending | Unreadable] = []
         for id in self._candidates(turn):
             flow = self._flows.get(id)
             if flow is None or not self._is_free(flow, turn.now_ms):
@@ -161,7 +164,10 @@ class FlowBook:
             if not lines and not (flow.due_ms is not None and flow.due_ms <= turn.now_ms):
                 continue
             self._flows[id] = _replace_flow(flow, busy_until_ms=turn.until_ms)
-            taken.append(Pending(self._flows[id], lines[: turn.lines]))
+            lost: list[Unreadable] = []
+            readable = self._readable(lines[: turn.lines], lost)
+            bad = self._spoilt.get(("flow", id))
+            taken.append(bad or Pending(self._flows[id], readable, lost))
             if len(taken) == turn.limit:
                 break
         return taken
@@ -184,9 +190,12 @@ class FlowBook:
 
     def look(self, sight: Sight, row: Callable[[ExecutionId], Execution | None]) -> View:
         flow = self._flows.get(sight.flow)
-        if flow is None:
-            return View(flow=None)
-        edges, groups, wanted = self._edges(sight), dict.fromkeys(sight.groups), list(sight.heads)
+        bad = self._spoilt.get(("flow", sight.flow))
+        if flow is None or bad is not None:
+            return View(flow=None, unreadable=[bad] if bad else [])
+        lost: list[Unreadable] = []
+        edges = self._readable(self._edges(sight), lost)
+        groups, wanted = dict.fromkeys(sight.groups), list(sight.heads)
         members = self._page(sight.flow, sight.members, row) if sight.members else []
         leaving = [edge.downstream for edge in edges if edge.upstream in set(sight.leaving)]
         groups |= dict.fromkeys((*leaving, *sight.entering))
@@ -194,25 +203,34 @@ class FlowBook:
         if sight.ends:
             entering = set(sight.entering)
             wanted += [edge.upstream for edge in edges if edge.downstream in entering]
-        found = {id: row(id) for id in dict.fromkeys(wanted) if id not in self._spoilt}
+        found = {
+            id: row(id) for id in dict.fromkeys(wanted) if ("execution", id) not in self._spoilt
+        }
+        seen = [group for id in groups for _, group in sorted(self._groups.get(id, {}).items())]
+        lines = sorted(self._lines.get(sight.flow, {}).items()) if sight.lines else []
+        bad_rows = [self._spoilt.get(("execution", id)) for id in dict.fromkeys(wanted)]
         return View(
             flow=flow,
             edges=edges,
-            groups=[
-                group for id in groups for _, group in sorted(self._groups.get(id, {}).items())
-            ],
+            groups=self._readable(seen, lost),
             heads={id: head for id, head in found.items() if head is not None},
             members=members,
-            lines=[line for _, line in sorted(self._lines.get(sight.flow, {}).items())]
-            if sight.lines
-            else [],
+            lines=self._readable([line for _, line in lines], lost),
             tally=self._tally(sight.flow, row) if sight.tally else {},
-            unreadable=[self._spoilt[id] for id in dict.fromkeys(wanted) if id in self._spoilt],
+            unreadable=[*lost, *(row for row in bad_rows if row is not None)],
         )
 
     def find(self, query: FlowQuery) -> list[Flow]:
         fitting = (flow for flow in self._flows.values() if flow.is_open and _fits(flow, query))
         return heapq.nsmallest(query.limit, fitting, key=attrgetter("id"))
+
+    def _readable(self, records: list[R], lost: list[Unreadable]) -> list[R]:
+        """Those that nobody spoilt; the others are added to what is lost."""
+        if not self._spoilt:
+            return records
+        bad = [self._spoilt.get(_name(record)) for record in records]
+        lost += [each for each in bad if each is not None]
+        return [record for record, each in zip(records, bad, strict=True) if each is None]
 
     def _edges(self, sight: Sight) -> list[Edge]:
         if sight.whole:
@@ -250,13 +268,32 @@ class FlowBook:
     def _tally(
         self, flow: FlowId, row: Callable[[ExecutionId], Execution | None]
     ) -> dict[str, int]:
-        heads = [row(id) for id in self._members.get(flow, {}) if id not in self._spoilt]
+        members = self._members.get(flow, {})
+        lost = sum(("execution", id) in self._spoilt for id in members)
+        heads = [row(id) for id in members if ("execution", id) not in self._spoilt]
         counts = Counter(str(head.state) for head in heads if head is not None)
-        lost = sum(id in self._spoilt for id in self._members.get(flow, {}))
         return dict(counts) | ({UNREADABLE: lost} if lost else {})
 
-    def spoil(self, id: ExecutionId, problem: str) -> None:
-        self._spoilt[id] = Unreadable("execution", id, problem)
+    def spoil(self, record: Record | ExecutionId, problem: str) -> None:
+        """Nobody can read this record any more; without a problem, everybody can again."""
+        kind, name = ("execution", record) if isinstance(record, str) else _name(record)
+        self._spoilt.pop((kind, name), None)
+        if problem:
+            self._spoilt[kind, name] = Unreadable(kind, name, problem)
+
+
+def _name(record: Record) -> tuple[str, str]:
+    match record:
+        case Flow():
+            return "flow", record.id
+        case Edge():
+            return "edge", f"{record.upstream} {record.downstream} {record.group}"
+        case Group():
+            return "group", f"{record.downstream} {record.name}"
+        case Line():
+            return "line", record.id
+        case _:
+            assert_never(record)
 
 
 def _fits(flow: Flow, query: FlowQuery) -> bool:

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
@@ -135,13 +135,14 @@ class Store(Protocol):
         """
         ...
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         """Take up to `limit` flows that have something to do, for one dispatcher.
 
         A flow has something to do when it has a line whose `next_try_ms` has come, or when its own
         `due_ms` has. It is given to nobody else before `until_ms`, unless a changeset says so
         (`busy_until_ms`); taking it does not raise its `rev`. One that is busy, parked, or whose
-        own `next_try_ms` has not come is not taken. Taking none writes nothing.
+        own `next_try_ms` has not come is not taken. Taking none writes nothing. One that cannot be
+        read is taken all the same and named, so that it keeps no other back.
         """
         ...
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, assert_never
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
@@ -169,7 +169,7 @@ class FaultyStore:
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
         return await self._call(Verb.COMMIT_EACH, lambda: self.inner.commit_each(batch, now_ms))
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         return await self._call(Verb.PENDING, lambda: self.inner.pending(turn))
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:

@@ -7,6 +7,7 @@ ends only move its counters. Members that have ended are never touched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from flowfabric.core.model import Execution
 from flowfabric.core.states import SHAPE, TERMINAL, State
 from flowfabric.core.transition import Transition
 
+MISSING = "missing"
+
 
 class Advanced(NamedTuple):
     """The line was acted on: so many edges follow from it, so many members were skipped."""
@@ -49,24 +52,30 @@ class NoOp(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """`edges` were seen to leave the member; `goes_on` when the next round sees more of them."""
+
     line: Line
     outcome: Advanced | NoOp
-    is_done: bool = True
+    edges: int = 0
+    goes_on: bool = False
 
 
 class Ends(NamedTuple):
-    """What a round made of its lines; `decided` groups and those that nobody here understands."""
+    """What a round made of its lines: `decided` groups, those that nobody here understands, and
+    edges whose downstream is not there."""
 
     answers: list[Answer]
     decided: list[Group]
     strange: list[Group]
+    dangling: list[Edge]
 
 
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
-    frontier = _frontier(view.edges, limit)
-    lost = _lost(view)
+    broken = _broken(view)
+    frontier = _frontier(view.edges, broken, limit)
+    lost = {each.name.split(" ")[0] for each in view.unreadable if each.kind != "edge"}
     leaving = _by_upstream(view.edges)
     answers: list[Answer] = []
     acted: list[tuple[Line, list[Edge]]] = []
@@ -74,10 +83,10 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
         head = work.head(ExecutionId(line.execution))
         if head is None and line.execution in lost:
             work.put_back(line)
-            answers.append(Answer(line, NoOp("unreadable"), is_done=False))
+            answers.append(Answer(line, NoOp("unreadable")))
         elif head is None or is_superseded(line, head):
             work.finish(line)
-            answers.append(Answer(line, NoOp("superseded" if head else "missing")))
+            answers.append(Answer(line, NoOp("superseded" if head else MISSING)))
         elif frontier is None or line.execution <= frontier:
             acted.append((line, leaving.get(line.execution, [])))
     readable = [(line, [e for e in edges if e.downstream not in lost]) for line, edges in acted]
@@ -85,22 +94,26 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     for downstream in dict.fromkeys(group.downstream for group in decided):
         move(work, downstream)
     skipped = {t.id for t in work.transitions.values() if t.patch.get("state") is State.SKIPPED}
+    dangling: list[Edge] = []
     for (line, every), (_, edges) in zip(acted, readable, strict=True):
+        nowhere = [edge for edge in edges if work.head(edge.downstream) is None]
+        dangling += nowhere
         skips = sum(edge.downstream in skipped for edge in edges)
-        advanced = Advanced(len(edges), skips)
-        is_left = len(edges) < len(every) or line.execution in lost
-        is_whole = line.execution != frontier and not is_left
-        if is_whole:
-            _finish(work, line, advanced)
-        elif is_left:
+        advanced = Advanced(len(edges) - len(nowhere), skips)
+        is_left = len(edges) < len(every) or line.execution in broken
+        if is_left:
             work.put_back(line)
-        answers.append(Answer(line, advanced, is_done=is_whole))
-    return Ends(answers, decided, strange)
+        elif line.execution != frontier:
+            _finish(work, line, advanced)
+        seen = len(every) + broken[line.execution]
+        goes_on = line.execution == frontier and not is_left
+        answers.append(Answer(line, advanced, seen, goes_on))
+    return Ends(answers, decided, strange, dangling)
 
 
-def _lost(view: View) -> set[str]:
-    """Whose edges must wait: a member, a group or an edge that belongs to them cannot be read."""
-    return {each.name.split(" ")[0] for each in view.unreadable}
+def _broken(view: View) -> Counter[str]:
+    """How many edges of each upstream cannot be read."""
+    return Counter(each.name.split(" ")[0] for each in view.unreadable if each.kind == "edge")
 
 
 def _by_upstream(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
@@ -117,9 +130,11 @@ def is_superseded(line: Line, head: Execution) -> bool:
     return SHAPE[head.state].outcome != outcome_of(line.about)
 
 
-def _frontier(edges: Sequence[Edge], limit: int) -> str | None:
+def _frontier(edges: Sequence[Edge], broken: Counter[str], limit: int) -> str | None:
     """The upstream in whose edges the look ended; None if it saw all there are."""
-    return edges[-1].upstream if len(edges) >= limit else None
+    if len(edges) + broken.total() < limit:
+        return None
+    return max([*broken, *(edge.upstream for edge in edges[-1:])])
 
 
 def _resolve(

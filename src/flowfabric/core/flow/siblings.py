@@ -94,6 +94,11 @@ def _flagged(group: Group, owed: Sequence[ExecutionId]) -> Group:
     )
 
 
+def group_name(line: Line) -> str:
+    """How the group of a line is named when it cannot be read."""
+    return f"{line.execution} {line.about}"
+
+
 def owed_by(group: Group) -> list[str]:
     return group.owed.split("\n") if group.owed else []
 
@@ -102,6 +107,9 @@ def on_cancel_siblings(
     work: Round, line: Line, group: Group | None, unreadable: Collection[str]
 ) -> int:
     """Cancel the next members of the list; the last one clears flag and line. Answers how many."""
+    if group is None and group_name(line) in unreadable:
+        work.put_back(line)
+        return 0
     if group is None or not group.cancel_owed:
         work.finish(line)
         return 0

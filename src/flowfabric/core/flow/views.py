@@ -35,6 +35,12 @@ class Pending(msgspec.Struct, frozen=True):
 
     flow: Flow
     lines: list[Line]
+    unreadable: list[Unreadable] = msgspec.field(default_factory=list)
+
+
+def name_of(taken: Pending | Unreadable) -> str:
+    """The id of the flow that was taken, whether it can be read or not."""
+    return taken.name if isinstance(taken, Unreadable) else taken.flow.id
 
 
 class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):

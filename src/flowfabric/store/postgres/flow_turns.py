@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.core.flow.model import Unreadable
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.driver import Connection, Record
@@ -9,7 +10,7 @@ from flowfabric.store.postgres.flow_rows import Reader
 from flowfabric.store.postgres.statements import Argument
 
 
-async def pending(connection: Connection, call: Call, turn: Turn) -> list[Pending]:
+async def pending(connection: Connection, call: Call, turn: Turn) -> list[Pending | Unreadable]:
     arguments: dict[str, Argument] = {
         **call.arguments,
         "limit": turn.limit,
@@ -20,15 +21,12 @@ async def pending(connection: Connection, call: Call, turn: Turn) -> list[Pendin
     }
     statement = call.sql.take(named=bool(turn.only))
     records = answered(await statement.fetch(connection, arguments), call)
-    return [
-        found
-        for record in records
-        if record["id"] is not None and (found := _read(record)) is not None
-    ]
+    return [_read(record) for record in records if record["id"] is not None]
 
 
-def _read(record: Record) -> Pending | None:
-    """None for a flow that cannot be read: it is kept from others until its lease ends."""
+def _read(record: Record) -> Pending | Unreadable:
     reader = Reader()
     flows = reader.flows(f"[{record['flow']}]")
-    return Pending(flows[0], reader.lines(record["lines"] or "[]")) if flows else None
+    if not flows:
+        return reader.unreadable[0]
+    return Pending(flows[0], reader.lines(record["lines"] or "[]"), reader.unreadable)

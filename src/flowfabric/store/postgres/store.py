@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import TypeVar
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
@@ -232,7 +232,7 @@ class PostgresStore:
             return False
         return True
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         call = self._call(turn.now_ms, Hint())
         return await self._write(lambda connection: flow_turns.pending(connection, call, turn))
 

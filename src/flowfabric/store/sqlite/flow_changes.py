@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch
-from flowfabric.core.flow.model import Line
+from flowfabric.core.flow.model import Line, Unreadable
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.model import Execution
 from flowfabric.core.transition import Changeset
@@ -86,7 +86,7 @@ def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -
     run_many(connection, "member_insert", rows, names=MEMBER_COLUMNS)
 
 
-def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending]:
+def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending | Unreadable]:
     """Lease flows that have something to do, and read them with their oldest lines."""
     ids = _free(connection, turn)[: turn.limit]
     if not ids:
@@ -100,7 +100,11 @@ def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending]:
     for line in reader.lines(text):
         by_flow[line.flow].append(line)
     known = {str(flow.id): flow for flow in flows}
-    return [Pending(known[id], lines) for id, lines in by_flow.items() if id in known]
+    lost = reader.unreadable
+    return [
+        Pending(known[id], lines, lost.get(id, [])) if id in known else lost[id][0]
+        for id, lines in by_flow.items()
+    ]
 
 
 def _free(connection: sqlite3.Connection, turn: Turn) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
@@ -70,7 +71,7 @@ def find(connection: sqlite3.Connection, query: FlowQuery) -> list[Flow]:
     reader = Reader()
     name = "flow_find_unsettled" if query.unsettled else "flow_find"
     found = reader.flows(one_text(connection, name, *wanted, columns=ALL_OF_FLOW))
-    for lost in reader.unreadable:
+    for lost in chain.from_iterable(reader.unreadable.values()):
         raise unreadable_flow(lost.name, lost.problem)
     return sorted(found, key=attrgetter("id"))
 
@@ -151,7 +152,7 @@ def _view(
     look: _Look, sight: Sight, members: list[ExecutionId], ids: Sequence[ExecutionId]
 ) -> View:
     if sight.flow not in look.flows:
-        return View(flow=None, unreadable=look.reader.unreadable)
+        return View(flow=None, unreadable=look.reader.unreadable.get(sight.flow, []))
     rows = [look.heads[id] for id in ids if id in look.heads]
     lost = [
         Unreadable("execution", row.id, row.problem) for row in rows if isinstance(row, Malformed)
@@ -164,5 +165,5 @@ def _view(
         members=members,
         lines=look.lines.get(sight.flow, []),
         tally=look.tallies.get(sight.flow, {}) if sight.tally else {},
-        unreadable=[*look.reader.unreadable, *lost],
+        unreadable=[*look.reader.unreadable.get(sight.flow, []), *lost],
     )

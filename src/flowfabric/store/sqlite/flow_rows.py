@@ -52,10 +52,10 @@ def cells_of(record: Flow | Edge | Group | Line) -> list[Cell]:
 
 
 class Reader:
-    """Decodes rows of one kind; those that cannot be read are put aside by name."""
+    """Decodes rows; those that cannot be read are put aside by flow and name."""
 
     def __init__(self) -> None:
-        self.unreadable: list[Unreadable] = []
+        self.unreadable: dict[str, list[Unreadable]] = {}
 
     def flows(self, text: str) -> list[Flow]:
         return self._read(text, _flows, Flow, lambda row: f"flow {row[0]}")
@@ -86,7 +86,8 @@ class Reader:
                 found.append(msgspec.convert(row, kind, strict=False))
             except msgspec.ValidationError as error:
                 table, _, rest = name(row).partition(" ")
-                self.unreadable.append(Unreadable(table, rest, str(error)))
+                lost = Unreadable(table, rest, str(error))
+                self.unreadable.setdefault(str(row[0]), []).append(lost)
         return found
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
@@ -229,7 +229,7 @@ class SqliteStore:
         self.hints.publish(hint_of_changes(done))
         return answers
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         refuse_skew(self._clock, turn.now_ms)
         return await self._write(
             lambda connection: flow_changes.take(connection, turn), rows=turn.limit, passing=True

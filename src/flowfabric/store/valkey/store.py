@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
@@ -254,7 +254,7 @@ class ValkeyStore:
         self._tell(hint_of_changes(done))
         return answers
 
-    async def pending(self, turn: Turn) -> list[Pending]:
+    async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         counts = self._known_counts()
         if turn.limit < 1:
             await self._refuse_skew(turn.now_ms)

@@ -95,16 +95,15 @@ async def take_flows(
     lines: int = 500,
 ) -> list[Pending]:
     now_ms = clock.now_ms()
-    return await store.pending(
-        Turn(
-            limit=limit,
-            now_ms=now_ms,
-            until_ms=now_ms + lease_ms,
-            only=only,
-            after=after,
-            lines=lines,
-        )
+    turn = Turn(
+        limit=limit,
+        now_ms=now_ms,
+        until_ms=now_ms + lease_ms,
+        only=only,
+        after=after,
+        lines=lines,
     )
+    return [each for each in await store.pending(turn) if isinstance(each, Pending)]
 
 
 def ids(pending: list[Pending]) -> list[FlowId]:

@@ -142,6 +142,10 @@ class _Reader:
     def _edge(self, downstream: ExecutionId, name: str, texts: Sequence[bytes]) -> Edge | None:
         upstream, group = self.id(name[:_UUID_LENGTH]), name[_UUID_LENGTH + 1 :]
         named: Name = {"upstream": upstream, "downstream": downstream, "group": group}
+        if not texts[0]:
+            # The index of what leaves the upstream names it, and nobody has drawn it.
+            self._lose("edge", f"{upstream} {downstream} {group}", KeyError("not there"))
+            return None
         return self._record(Edge, f"{upstream} {downstream} {group}", named, texts)
 
     def groups(self, reply: Any) -> list[Group]:
@@ -159,7 +163,9 @@ class _Reader:
         found: list[Line] = []
         for name, text in reply:
             at_ms, _, id = name.decode().partition(":")
-            line = self._record(Line, id, {"at_ms": int(at_ms), "id": id}, (text,))
+            # What is no time is left as it is, for the record to refuse.
+            named: Name = {"at_ms": int(at_ms) if at_ms.isdecimal() else at_ms, "id": id}
+            line = self._record(Line, id, named, (text,))
             found += [] if line is None else [line]
         return found
 
@@ -208,15 +214,18 @@ def view_of(sight: Sight, partition: int, reply: Any) -> View:
     )
 
 
-def pending_of(reply: Any, until_ms: int) -> list[Pending]:
+def pending_of(reply: Any, until_ms: int) -> dict[FlowId, Pending | Unreadable]:
     """Flows that were taken, with their lines; one that cannot be read is held all the same."""
-    found: list[Pending] = []
+    found: dict[FlowId, Pending | Unreadable] = {}
     for id, row, lines in reply:
-        reader = _Reader(FlowId(id.decode()))
+        name = FlowId(id.decode())
+        reader = _Reader(name)
         flow = reader.flow(row)
-        if flow is not None:
+        if flow is None:
+            found[name] = reader.unreadable[0]
+        else:
             taken = msgspec.structs.replace(flow, busy_until_ms=until_ms)
-            found.append(Pending(taken, reader.lines(lines)))
+            found[name] = Pending(taken, reader.lines(lines), reader.unreadable)
     return found
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
-from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition, partition_of
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition
+from flowfabric.errors import InvalidInput
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
@@ -21,6 +22,7 @@ from flowfabric.store.valkey.writing import Keys, Moment
 
 # How many flows a partition tells at a time when all are asked, beside its even share.
 SHARE = 4
+Taken = Pending | Unreadable
 
 
 class FlowReading:
@@ -31,7 +33,7 @@ class FlowReading:
 
     # -- pending ----------------------------------------------------------------------------
 
-    async def pending(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Pending]:
+    async def pending(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Taken]:
         """Those that are named, or the next ones of the round; who was faster has got them."""
         if turn.only:
             return await self._named(turn, moment, counts)
@@ -41,9 +43,9 @@ class FlowReading:
         chosen = [*later, *sorted(id for id in ids if id <= turn.after)][: turn.limit]
         return await self._take(chosen, turn, moment, counts)
 
-    async def _named(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Pending]:
+    async def _named(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[Taken]:
         left = list(dict.fromkeys(turn.only))
-        taken: list[Pending] = []
+        taken: list[Taken] = []
         while left and len(taken) < turn.limit:
             count = turn.limit - len(taken)
             some, left = left[:count], left[count:]
@@ -64,7 +66,7 @@ class FlowReading:
         changes: list[Change] = []
         for number, answer in zip(numbers, await self._caller.all(calls), strict=True):
             version, first, ids = waiting_of(answer)
-            found += ids
+            found += [id for id in ids if _lives_in(id, number, counts)]
             if first != numbers[number]:
                 changes.append(Change(FLOWS, number, version, first))
         await self._hinting.tell(changes)
@@ -72,7 +74,7 @@ class FlowReading:
 
     async def _take(
         self, ids: Sequence[FlowId], turn: Turn, moment: Moment, counts: PartitionCounts
-    ) -> list[Pending]:
+    ) -> list[Taken]:
         by_partition: dict[int, list[FlowId]] = {}
         for id in ids:
             by_partition.setdefault(flow_partition(id, counts), []).append(id)
@@ -85,9 +87,9 @@ class FlowReading:
         answers = [answer_of(reply, moment.now_ms) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         taken = {
-            each.flow.id: each
+            id: each
             for answer in answers
-            for each in pending_of(answer.value, turn.until_ms)
+            for id, each in pending_of(answer.value, turn.until_ms).items()
         }
         return [taken[id] for id in ids if id in taken]
 
@@ -146,7 +148,17 @@ class FlowReading:
         return reading("graph", self._keys.partition(number), *moment.cells, *cells)
 
 
+def _lives_in(id: FlowId, partition: int, counts: PartitionCounts) -> bool:
+    """What is kept under a name that no flow can have belongs to nobody."""
+    try:
+        return flow_partition(id, counts) == partition
+    except InvalidInput:
+        return False
+
+
 def _listed(ids: Iterable[ExecutionId], partition: int) -> list[Cell]:
-    """How many there are, and those; a flow has nobody in another partition."""
-    mine = [uuid_of(id) for id in dict.fromkeys(ids) if partition_of(id) == partition]
+    """How many there are, and those; a flow has nobody in another partition, and a text that is
+    no id is nobody's."""
+    tag = f"{{fp:{partition}}}:"
+    mine = [uuid_of(id) for id in dict.fromkeys(ids) if id.startswith(tag)]
     return [len(mine), *mine]

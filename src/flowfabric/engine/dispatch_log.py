@@ -1,0 +1,77 @@
+"""Log records of the dispatcher: each is a function, and what it says is in fields, not in text.
+
+Nothing here decides or counts.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from flowfabric.core.flow.dispatch import Advanced
+from flowfabric.core.flow.model import Edge, Group, Line, Unreadable
+from flowfabric.errors import FlowFabricError
+
+logger = logging.getLogger("flowfabric.dispatcher")
+
+
+def dispatched(line: Line, whole: Advanced, edges: int) -> None:
+    """All that followed from the end of one member, however many rounds it took."""
+    logger.info(
+        "dispatched %s",
+        line.execution,
+        extra={
+            "execution": line.execution,
+            "flow": line.flow,
+            "resolved": whole.edges,
+            "edges": edges,
+            "skipped": whole.skipped,
+        },
+    )
+
+
+def failed(flow: str, error: FlowFabricError) -> None:
+    logger.warning(
+        "dispatch of a flow failed: %s", error, extra={"flow": flow, "error": error.code}
+    )
+
+
+def not_put_back(flow: str, error: FlowFabricError) -> None:
+    logger.warning("a flow could not be put back", extra={"flow": flow, "error": error.code})
+
+
+def strange(group: Group) -> None:
+    logger.error(
+        "nobody here understands how %s joins",
+        group.downstream,
+        extra={"flow": group.flow, "downstream": group.downstream, "policy": group.join},
+    )
+
+
+def unreadable(flow: str, lost: Unreadable) -> None:
+    logger.warning(
+        "a record of a flow cannot be read",
+        extra={
+            "flow": flow,
+            "record": lost.kind,
+            "record_name": lost.name,
+            "problem": lost.problem,
+        },
+    )
+
+
+def no_flow(flow: str) -> None:
+    logger.warning("no flow can have this id", extra={"flow": flow})
+
+
+def nobody_ended(line: Line) -> None:
+    logger.warning(
+        "a line is about a member that is not there",
+        extra={"flow": line.flow, "execution": line.execution, "line": line.id},
+    )
+
+
+def leads_nowhere(edge: Edge) -> None:
+    logger.warning(
+        "an edge leads to a member that is not there",
+        extra={"flow": edge.flow, "execution": edge.upstream, "downstream": edge.downstream},
+    )
