@@ -127,7 +127,8 @@ class FlowBuilding:
             return _changes(work), PUBLIC[state]
 
         wanted = [id, *seen]
-        sight = Sight(flow=flow, heads=wanted, groups=wanted, whole=True, lines=True)
+        # Who waits needs to know what became of those it waits for.
+        sight = Sight(flow=flow, heads=wanted, entering=wanted, ends=True, whole=True, lines=True)
         return await self._writes.change(sight, decide)
 
     async def _around(self, flow: FlowId, id: ExecutionId) -> Sequence[ExecutionId]:
