@@ -78,6 +78,15 @@ async def test_cancel_pending_leaves_what_runs(desk: FlowDesk) -> None:
     assert await desk.counters() == {"completed": 1, "cancelled": 2}
 
 
+async def test_a_member_that_could_start_at_the_same_moment_is_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", "a>b b>c"))
+    await desk.end("a")
+    await desk.engine.flows.cancel(FLOW)
+    await desk.dispatch()
+    assert await desk.states("bc") == {"b": "cancelled", "c": "cancelled"}
+    assert await desk.counters() == {"completed": 1, "cancelled": 2}
+
+
 @pytest.mark.case("CF-022")
 def test_words_of_the_policies() -> None:
     assert {str(each) for each in CancelPolicy} == {"flow_only", "cancel_all", "cancel_pending"}
@@ -114,3 +123,14 @@ async def test_a_flow_whose_time_is_over_is_cancelled(desk: FlowDesk) -> None:
         None,
     )
     assert {await desk.state(name) for name in "ab"} == {State.CANCELLED}
+
+
+async def test_a_flow_that_has_ended_in_time_is_not_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b", deadline_ms=desk.clock.now_ms() + 1_000))
+    await desk.ended("a")
+    desk.clock.advance(999)
+    await desk.end("b")
+    desk.clock.advance(1)
+    await desk.dispatch()
+    flow = await desk.flow()
+    assert (flow.state, flow.due_ms, flow.completed) == (FlowState.OPEN, None, 2)

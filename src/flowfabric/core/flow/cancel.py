@@ -66,7 +66,7 @@ def on_cancel_flow(
     cancelled = 0
     for id in members:
         head = work.head(id)
-        if head is not None and head.state in states and id not in work.transitions:
+        if head is not None and head.state in states and not work.ends(id):
             work.write(cancel(head, work.now_ms, reason, source=Source.FLOW_CASCADE))
             cancelled += 1
     if is_last:
