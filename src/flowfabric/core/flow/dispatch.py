@@ -7,7 +7,7 @@ ends only move its counters. Members that have ended are never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -63,7 +63,7 @@ class Ends(NamedTuple):
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
-    frontier = _frontier(view.edges, limit)
+    frontier = _frontier(view, {line.execution for line in lines}, limit)
     lost = _lost(view)
     leaving = _by_upstream(view.edges)
     answers: list[Answer] = []
@@ -115,9 +115,14 @@ def is_superseded(line: Line, head: Execution) -> bool:
     return SHAPE[head.state].outcome != outcome_of(line.about)
 
 
-def _frontier(edges: Sequence[Edge], limit: int) -> str | None:
-    """The upstream in whose edges the look ended; None if it saw all there are."""
-    return edges[-1].upstream if len(edges) >= limit else None
+def _frontier(view: View, asked: Collection[str], limit: int) -> str | None:
+    """The upstream in whose edges the look ended; None if it saw all there are. Edges that cannot
+    be read were looked at, too."""
+    names = (each.name.split(" ")[0] for each in view.unreadable if each.kind == "edge")
+    lost = [name for name in names if name in asked]
+    if len(view.edges) + len(lost) < limit:
+        return None
+    return max([*lost, *(edge.upstream for edge in view.edges[-1:])])
 
 
 def _resolve(
