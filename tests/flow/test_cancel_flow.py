@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
+from flowfabric.core.flow.views import Turn
 from flowfabric.core.states import State
 from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, LeaseLost, Refused
 from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
@@ -134,3 +135,19 @@ async def test_a_flow_that_has_ended_in_time_is_not_cancelled(desk: FlowDesk) ->
     await desk.dispatch()
     flow = await desk.flow()
     assert (flow.state, flow.due_ms, flow.completed) == (FlowState.OPEN, None, 2)
+
+
+async def test_a_flow_whose_time_is_over_is_found_among_flows_with_lines(desk: FlowDesk) -> None:
+    """Also where there are always more of those than a dispatcher takes at once."""
+    now_ms = desk.clock.now_ms()
+    busy, late = [flow_id(1), flow_id(3)], flow_id(2)
+    for flow in busy:
+        await desk.draw(plan("a", flow=flow))
+        await desk.end("a", flow=flow)
+    await desk.draw(plan("a", flow=late, deadline_ms=now_ms))
+    taken: list[str] = []
+    for _ in range(3):
+        turn = Turn(limit=1, now_ms=now_ms, until_ms=0, after=taken[-1] if taken else "")
+        taken += [each.flow.id for each in await desk.store.pending(turn)]
+    assert len(taken) == 3
+    assert late in taken

@@ -34,7 +34,8 @@ LEASE_MS = 5_000
 NET_SECONDS = 5.0
 FLOWS = 200
 BUSY_TRIES = 3
-BACK_SECONDS = 0.02
+BACK_MS = 20
+BACK_SECONDS = BACK_MS / 1000
 POISON_PAUSE_MS = 1_000
 POISON_PAUSE_MAX_MS = 300_000
 POISON_LIMIT = 12
@@ -155,13 +156,28 @@ class Dispatcher:
         """Somebody was faster: try with what is there now, a few times, then leave it for later."""
         self.counts.count(telemetry.CONFLICTS, by=len(lost))
         again = [job for job in lost if job.tries < len(PAUSES_SECONDS)]
-        for job in lost:
+        await self._give_back([job for job in lost if job not in again])
+        for job in again:
             job.tries += 1
-            if job not in again:
-                self._hinted[job.flow.id] = 0
         if again:
             await asyncio.sleep(PAUSES_SECONDS[again[0].tries - 1])
         return again
+
+    async def _give_back(self, jobs: Sequence[Job]) -> None:
+        """Let go of flows that others keep changing: a lease of ours would only hold them up."""
+        if not jobs:
+            return
+        views = await self._store.graph([Sight(flow=job.flow.id) for job in jobs])
+        now_ms = self._clock.now_ms()
+        back: dict[str, Value] = {"busy_until_ms": now_ms + BACK_MS}
+        batch: list[Changeset] = []
+        for job, view in zip(jobs, views, strict=True):
+            self._hinted[job.flow.id] = 0
+            if view.flow is not None and view.flow.busy_until_ms == job.flow.busy_until_ms:
+                batch.append(Changeset(flows=[FlowPatch(job.flow.id, view.flow.rev, back)]))
+        # Whoever changes it once more may: then the lease ends by itself.
+        if batch:
+            await self._store.commit_each(batch, now_ms)
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
