@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import Line
-from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn
+from flowfabric.core.flow.model import Flow, Line
+from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View
 from flowfabric.core.ids import FlowId
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset, clip
@@ -168,16 +168,18 @@ class Dispatcher:
         if not jobs:
             return
         views = await self._store.graph([Sight(flow=job.flow.id) for job in jobs])
-        now_ms = self._clock.now_ms()
-        back: dict[str, Value] = {"busy_until_ms": now_ms + BACK_MS}
-        batch: list[Changeset] = []
-        for job, view in zip(jobs, views, strict=True):
+        for job in jobs:
             self._hinted[job.flow.id] = 0
-            if view.flow is not None and view.flow.busy_until_ms == job.flow.busy_until_ms:
-                batch.append(Changeset(flows=[FlowPatch(job.flow.id, view.flow.rev, back)]))
-        # Whoever changes it once more may: then the lease ends by itself.
+        pairs = zip(jobs, views, strict=True)
+        flows = [view.flow for job, view in pairs if view.flow is not None and _is_ours(job, view)]
+        await self._let_go(flows, self._clock.now_ms() + BACK_MS)
+
+    async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
+        """Whoever changes one of them at this moment may: then its lease ends by itself."""
+        back: dict[str, Value] = {"busy_until_ms": until_ms}
+        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
         if batch:
-            await self._store.commit_each(batch, now_ms)
+            await self._store.commit_each(batch, self._clock.now_ms())
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
@@ -219,10 +221,15 @@ class Dispatcher:
         views = await self._store.graph([Sight(flow=job.flow.id, lines=True) for job in jobs])
         now_ms = self._clock.now_ms()
         found: list[Job] = []
+        idle: list[Flow] = []
         for job, view in zip(jobs, views, strict=True):
             lines = [line for line in view.lines if line.next_try_ms <= now_ms][:LINES_LIMIT]
             if view.flow is not None and lines:
                 found.append(Job(view.flow, lines, now_ms, tries=job.tries))
+            elif view.flow is not None and view.flow.busy_until_ms > now_ms:
+                idle.append(view.flow)
+        # What comes next must not wait until a lease ends that nobody uses.
+        await self._let_go(idle, 0)
         return found
 
     async def dispatch(self, line: Line | None) -> Advanced | NoOp:
@@ -241,6 +248,10 @@ class Dispatcher:
                 await asyncio.sleep(pause)
             jobs = _only(line, await self._go_on(jobs))
         raise Conflict(f"flow {line.flow} kept changing", details={"flow": line.flow})
+
+
+def _is_ours(job: Job, view: View) -> bool:
+    return view.flow is not None and view.flow.busy_until_ms == job.flow.busy_until_ms
 
 
 def _only(line: Line, jobs: Sequence[Job]) -> list[Job]:
