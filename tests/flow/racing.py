@@ -26,6 +26,11 @@ from tests.servers import store_url
 PATIENCE_SECONDS = 60.0
 
 Work = Callable[[FlowDesk], Awaitable[object]]
+Dress = Callable[[Store], Store]
+
+
+def _plain(store: Store) -> Store:
+    return store
 
 
 class Stage:
@@ -55,7 +60,7 @@ class Stage:
         """Each work with a desk of its own, begun at the same moment."""
         await self.each([(work, _plain) for work in works])
 
-    async def each(self, rivals: Sequence[tuple[Work, Callable[[Store], Store]]]) -> None:
+    async def each(self, rivals: Sequence[tuple[Work, Dress]]) -> None:
         async def play(number: int) -> None:
             work, dressed = rivals[number]
             store = await self.store()
@@ -68,7 +73,9 @@ class Stage:
 
         await asyncio.to_thread(in_threads, len(rivals), play)
 
-    async def overtaken(self, slow: Work, fast: Work, *, write: int = 1) -> None:
+    async def overtaken(
+        self, slow: Work, fast: Work, *, write: int = 1, dressed: Dress = _plain
+    ) -> None:
         """The slow one decides; before its write, whichever it is, the fast one is through."""
         held = Held(write)
 
@@ -79,12 +86,8 @@ class Stage:
             finally:
                 held.may_go.set()
 
-        await self.each([(slow, held.around), (overtake, _plain)])
+        await self.each([(slow, lambda store: held.around(dressed(store))), (overtake, _plain)])
         assert held.has_looked.is_set()
-
-
-def _plain(store: Store) -> Store:
-    return store
 
 
 class Held:

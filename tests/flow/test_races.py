@@ -95,6 +95,27 @@ async def test_dispatchers_that_keep_no_lease_end_a_flow_as_one_would(
     assert await story(desk) == await story(alone)
 
 
+async def test_a_dispatcher_that_lost_its_lease_changes_nothing_any_more(
+    desk: FlowDesk, stage: Stage
+) -> None:
+    """Between its look and its write others end, and another dispatcher does all there is to do."""
+    await desk.draw(fan_in(FLOW, 6))
+    await desk.end(*range(1_000, 1_003))
+
+    async def dispatch(rival: FlowDesk) -> None:
+        await rival.dispatch()
+
+    async def go_on(rival: FlowDesk) -> None:
+        await rival.end(*range(1_003, 1_006))
+        await rival.dispatch()
+
+    await stage.overtaken(dispatch, go_on, dressed=Forgetful)
+    group = await desk.group("x")
+    assert (group.succeeded, group.state) == (6, GroupState.SATISFIED)
+    assert await desk.state("x") is State.WAITING
+    assert (await desk.counters(), await desk.lines()) == ({"completed": 6}, [])
+
+
 class Meddled(FaultyStore):
     """Before each of its first commits somebody else changes the flow."""
 
