@@ -110,13 +110,20 @@ def replay_member(
             continue
         if edge.downstream in again and edge.upstream in again:
             changed[edge.key] = _opened(edge)
-        elif waited and edge.downstream == row.id and edge.state is EdgeState.IMPOSSIBLE:
+        elif waited and edge.downstream == row.id and _is_hopeless(work, edge):
             changed[edge.key] = _anew(work, edge)
     _recount(work, changed, view.edges)
     for id in sorted(again):
         head = work.head(id)
         if head is not None:
             _take_back(work, head, view, reason)
+
+
+def _is_hopeless(work: Round, edge: Edge) -> bool:
+    """Whether it is one of those that made its group impossible."""
+    group = work.group(edge.group_key)
+    is_lost = group is not None and group.state is GroupState.IMPOSSIBLE
+    return is_lost and edge.state is EdgeState.IMPOSSIBLE
 
 
 def _recount(work: Round, changed: dict[EdgeKey, Edge], edges: Iterable[Edge]) -> None:
