@@ -1,6 +1,10 @@
-"""Fixtures of the flow tests: a desk on every store."""
+"""Fixtures of the flow tests: a desk on every store, and a stage for its rivals."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +12,7 @@ from flowfabric.store import Store
 from flowfabric.testing.clock import VirtualClock
 from tests.corrupter import Raw, raw_client
 from tests.flow.desk import FlowDesk
+from tests.flow.racing import Stage
 
 
 @pytest.fixture
@@ -20,3 +25,12 @@ async def desk(store: Store, clock: VirtualClock) -> FlowDesk:
 @pytest.fixture
 def raw(store: Store) -> Raw:
     return raw_client(store)
+
+
+@pytest.fixture
+def stage(desk: FlowDesk, store_kind: str, tmp_path: Path) -> Iterator[Stage]:
+    """Threads take turns far more often than they do by themselves."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield Stage(desk, store_kind, tmp_path)
+    sys.setswitchinterval(usual)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.core.flow.graph import Policy
+from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import EdgeKind, EdgeState, GroupState, Join, OnSatisfied
 from flowfabric.core.ids import ExecutionId, flow_partition
 from flowfabric.core.states import Reason, State
@@ -20,6 +20,8 @@ from flowfabric.errors import (
 )
 from flowfabric.testing.flows import COUNTS, FLOW, flow_id, links, member, order, plan
 from tests.flow.desk import FlowDesk
+
+RACE = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
 
 
 async def solo(desk: FlowDesk, name: str) -> ExecutionId:
@@ -241,3 +243,26 @@ async def test_a_pause_that_is_lifted_does_not_let_it_run_before_its_upstreams(
     await desk.engine.block(member("b"), Reason.PAUSED_BY_OPERATOR)
     await desk.engine.unblock(member("b"))
     assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+
+
+async def test_a_seal_that_decides_cancels_those_that_nobody_needs(desk: FlowDesk) -> None:
+    await desk.draw(plan("abcxy", "c>y"))
+    build = desk.engine.flows.build
+    await build.set_policy(FLOW, member("x"), RACE)
+    for name in "abc":
+        await build.link(FLOW, Link(member(name), member("x")))
+    await desk.ended("a")
+    grown = await build.seal(FLOW, member("x"))
+    assert grown.group is not None
+    assert (grown.group.state, grown.group.owed) == (GroupState.SATISFIED, member("b"))
+    await desk.dispatch()
+    assert await desk.states("bcx") == {"b": "cancelled", "c": "waiting", "x": "waiting"}
+
+
+async def test_an_edge_that_decides_cancels_those_that_nobody_needs(desk: FlowDesk) -> None:
+    await desk.draw(plan("abx", "b>x", policies={"x": RACE}))
+    await desk.ended("a")
+    await desk.engine.flows.build.link(FLOW, Link(member("a"), member("x")))
+    await desk.dispatch()
+    assert await desk.states("bx") == {"b": "cancelled", "x": "waiting"}
+    assert await desk.lines() == []

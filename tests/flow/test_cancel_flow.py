@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
+from flowfabric.core.flow.views import Turn, name_of
 from flowfabric.core.states import State
 from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, LeaseLost, Refused
 from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
@@ -78,6 +79,15 @@ async def test_cancel_pending_leaves_what_runs(desk: FlowDesk) -> None:
     assert await desk.counters() == {"completed": 1, "cancelled": 2}
 
 
+async def test_a_member_that_could_start_at_the_same_moment_is_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", "a>b b>c"))
+    await desk.end("a")
+    await desk.engine.flows.cancel(FLOW)
+    await desk.dispatch()
+    assert await desk.states("bc") == {"b": "cancelled", "c": "cancelled"}
+    assert await desk.counters() == {"completed": 1, "cancelled": 2}
+
+
 @pytest.mark.case("CF-022")
 def test_words_of_the_policies() -> None:
     assert {str(each) for each in CancelPolicy} == {"flow_only", "cancel_all", "cancel_pending"}
@@ -114,3 +124,30 @@ async def test_a_flow_whose_time_is_over_is_cancelled(desk: FlowDesk) -> None:
         None,
     )
     assert {await desk.state(name) for name in "ab"} == {State.CANCELLED}
+
+
+async def test_a_flow_that_has_ended_in_time_is_not_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b", deadline_ms=desk.clock.now_ms() + 1_000))
+    await desk.ended("a")
+    desk.clock.advance(999)
+    await desk.end("b")
+    desk.clock.advance(1)
+    await desk.dispatch()
+    flow = await desk.flow()
+    assert (flow.state, flow.due_ms, flow.completed) == (FlowState.OPEN, None, 2)
+
+
+async def test_a_flow_whose_time_is_over_is_found_among_flows_with_lines(desk: FlowDesk) -> None:
+    """Also where there are always more of those than a dispatcher takes at once."""
+    now_ms = desk.clock.now_ms()
+    busy, late = [flow_id(1), flow_id(3)], flow_id(2)
+    for flow in busy:
+        await desk.draw(plan("a", flow=flow))
+        await desk.end("a", flow=flow)
+    await desk.draw(plan("a", flow=late, deadline_ms=now_ms))
+    taken: list[str] = []
+    for _ in range(3):
+        turn = Turn(limit=1, now_ms=now_ms, until_ms=0, after=taken[-1] if taken else "")
+        taken += [name_of(each) for each in await desk.store.pending(turn)]
+    assert len(taken) == 3
+    assert late in taken

@@ -148,6 +148,39 @@ async def test_a_loser_that_only_decided_groups_need_is_cancelled(desk: FlowDesk
     assert await desk.state("b") is State.CANCELLED
 
 
+async def test_a_loser_that_was_released_in_the_same_round_is_cancelled(desk: FlowDesk) -> None:
+    edges = links("r>b a>x b>x")
+    await desk.draw(plan("rabx", edges, policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.end("r", "a")
+    await desk.dispatch()
+    assert await desk.states("bx") == {"b": "cancelled", "x": "waiting"}
+    assert await desk.counters() == {"completed": 2, "cancelled": 1}
+
+
+async def test_a_loser_that_is_released_before_its_cancel_is_cancelled(desk: FlowDesk) -> None:
+    edges = links("r>b a>x b>x")
+    await desk.draw(plan("rabx", edges, policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.end("a")
+    await dispatch_once(desk)
+    await desk.end("r")
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert await desk.states("bx") == {"b": "cancelled", "x": "waiting"}
+    assert await desk.lines() == []
+
+
+async def test_a_loser_that_is_needed_again_before_its_cancel_goes_on(desk: FlowDesk) -> None:
+    await desk.draw(plan("abcxy", "a>x b>x c>x", policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.end("a")
+    await dispatch_once(desk)
+    await desk.engine.flows.build.link(FLOW, Link(member("b"), member("y")))
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert await desk.states("bc") == {"b": "waiting", "c": "cancelled"}
+    group = await desk.group("x")
+    assert (group.cancel_owed, group.owed, await desk.lines()) == (False, "", [])
+
+
 @pytest.mark.case("FL-056")
 async def test_many_groups_at_once_are_drained(desk: FlowDesk) -> None:
     downs = list(range(2_000, 2_008))

@@ -12,6 +12,8 @@ from flowfabric.testing.conformance.flow_steps import add_lines
 from flowfabric.testing.flows import member, plan
 from tests.flow.desk import FlowDesk
 
+FIRST = Policy(Join.ANY_OF, 1, OnSatisfied.LET_RUN)
+
 
 async def test_replay_overtakes_an_undispatched_line(desk: FlowDesk) -> None:
     await desk.draw(plan("ab", "a>b"))
@@ -78,8 +80,7 @@ async def test_downstream_runs_again_with_what_it_depended_on(desk: FlowDesk) ->
 
 
 async def test_who_did_not_depend_on_it_stays(desk: FlowDesk) -> None:
-    first = Policy(Join.ANY_OF, 1, OnSatisfied.LET_RUN)
-    await desk.draw(plan("abx", "a>x b>x", policies={"x": first}))
+    await desk.draw(plan("abx", "a>x b>x", policies={"x": FIRST}))
     await desk.ended("a")
     await desk.ended("b", "x")
     await desk.engine.replay(member("b"), downstream=True)
@@ -115,6 +116,77 @@ async def test_a_skipped_member_waits_for_its_upstreams_to_be_replayed(desk: Flo
     assert await desk.states("abc") == {"a": "completed", "b": "waiting", "c": "skipped"}
     await desk.ended("b")
     assert await desk.counters() == {"completed": 2, "skipped": 1}
+
+
+async def test_who_was_cancelled_while_it_waited_waits_only_for_what_is_open(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abcd", "a>c b>d"))
+    await desk.ended("c", "d", outcome="cancelled")
+    await desk.ended("a")
+    await desk.ended("b", outcome="failed")
+    assert await desk.engine.replay(member("c")) is PublicState.WAITING
+    assert await desk.engine.replay(member("d")) is PublicState.WAITING_CHILDREN
+    await desk.engine.replay(member("b"))
+    await desk.ended("b")
+    assert await desk.states("cd") == {"c": "waiting", "d": "waiting"}
+    assert await desk.counters() == {"completed": 2}
+
+
+async def test_a_member_cancelled_before_its_flow_was_opened_runs_when_replayed(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan(range(1_000, 1_501)))
+    await desk.end(1_000, outcome="cancelled")
+    await desk.dispatch()
+    assert await desk.engine.replay(member(1_000)) is PublicState.WAITING
+    assert await desk.counters() == {}
+
+
+async def test_a_skipped_member_runs_at_once_when_its_upstreams_were_replayed_before(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abc", "a>c b>c"))
+    await desk.ended("a", "b", outcome="failed")
+    for name in "ab":
+        await desk.engine.replay(member(name))
+    await desk.ended("a")
+    await desk.ended("b", outcome="failed")
+    assert await desk.state("c") is State.SKIPPED
+    await desk.engine.replay(member("c"))
+    group = await desk.group("c")
+    assert (group.state, group.succeeded, group.failed) == (GroupState.PENDING, 1, 0)
+    edges = [await desk.edge(name, "c") for name in "ab"]
+    assert [(edge.state, edge.generation) for edge in edges] == [
+        (EdgeState.SATISFIED, 1),
+        (EdgeState.PENDING, 0),
+    ]
+    await desk.engine.replay(member("b"))
+    await desk.ended("b")
+    assert await desk.state("c") is State.WAITING
+    edges = [await desk.edge(name, "c") for name in "ab"]
+    assert [edge.attempt for edge in edges] == [1, 2]
+
+
+@pytest.mark.parametrize("policy", [FIRST, Policy(Join.QUORUM, 2, OnSatisfied.LET_RUN)])
+async def test_who_has_enough_without_the_replayed_member_runs_with_that(
+    desk: FlowDesk, policy: Policy
+) -> None:
+    """Late successes count, and are passed on, when what was used before is taken back."""
+    await desk.draw(plan("abcx", "a>x b>x c>x", policies={"x": policy}))
+    for name in "abcx":
+        await desk.ended(name)
+    before = [(await desk.edge(name, "x")).attempt for name in "abc"]
+    assert before == ([0, -1, -1] if policy.k == 1 else [0, 0, -1])
+    await desk.engine.replay(member("a"), downstream=True)
+    group = await desk.group("x")
+    assert (group.state, group.succeeded) == (GroupState.SATISFIED, 2)
+    assert await desk.states("ax") == {"a": "waiting", "x": "waiting"}
+    after = [(await desk.edge(name, "x")).attempt for name in "abc"]
+    assert after == ([-1, 0, -1] if policy.k == 1 else [-1, 0, 0])
+    await desk.ended("a", "x")
+    assert (await desk.group("x")).succeeded == 3
+    assert await desk.counters() == {"completed": 4}
 
 
 @pytest.mark.parametrize("downstream", [False, True])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import EdgeState, GroupState
+from flowfabric.core.flow.dispatch import Advanced, NoOp, on_ends
+from flowfabric.core.flow.model import EdgeState, GroupState, Unreadable
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import Sight
 from flowfabric.core.states import State
+from flowfabric.store.memory import MemoryStore
+from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, chain, member, plan
 from tests.flow.desk import FlowDesk
 
@@ -118,3 +123,20 @@ async def test_counters_and_lines_after_a_whole_flow(desk: FlowDesk) -> None:
     assert (flow.total, flow.completed, flow.ended, flow.busy_until_ms) == (4, 4, 4, 0)
     assert await desk.lines() == []
     assert flow.id == FLOW
+
+
+async def test_edges_that_cannot_be_read_count_as_looked_at(clock: VirtualClock) -> None:
+    """A look that ended early because of them is not taken for a look at everything."""
+    desk = FlowDesk(MemoryStore(clock), clock)
+    await desk.draw(plan("abcdef", "a>c a>d b>e b>f"))
+    await desk.end("a", "b")
+    ids = [member("a"), member("b")]
+    view = (await desk.store.graph([Sight(flow=FLOW, heads=ids, leaving=ids, lines=True)]))[0]
+    lost = Unreadable("edge", f"{member('a')} {member('d')} start", "melted")
+    readable = [edge for edge in view.edges if edge.downstream in (member("c"), member("e"))]
+    view = msgspec.structs.replace(view, edges=readable, unreadable=[lost])
+    work = Round(await desk.flow(), clock.now_ms())
+    ends = on_ends(work, view.lines, view, limit=3)
+    assert [answer.goes_on for answer in ends.answers] == [False, True]
+    assert [line.execution for line in work.lines] == [member("a")]
+    assert work.done == []

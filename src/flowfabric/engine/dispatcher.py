@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import Line, Unreadable
-from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn
+from flowfabric.core.flow.model import Flow, Line, Unreadable
+from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
 from flowfabric.core.ids import FlowId, parse_uuid
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset, clip
@@ -31,7 +31,8 @@ LEASE_MS = 5_000
 NET_SECONDS = 5.0
 FLOWS = 200
 BUSY_TRIES = 3
-BACK_SECONDS = 0.02
+BACK_MS = 20
+BACK_SECONDS = BACK_MS / 1000
 POISON_PAUSE_MS = 1_000
 POISON_PAUSE_MAX_MS = 300_000
 POISON_LIMIT = 12
@@ -115,11 +116,11 @@ class Dispatcher:
 
         found = await persistently(self._clock, once)
         if not only:
-            self._after = _flow_of(found[-1]) if found else ""
+            self._after = name_of(found[-1]) if found else ""
         now_ms = self._clock.now_ms()
         for each in found:
             bad = [each] if isinstance(each, Unreadable) else each.unreadable
-            self._rounds.lose(_flow_of(each), bad)
+            self._rounds.lose(FlowId(name_of(each)), bad)
         # One without anything that can be read is left alone until its lease ends.
         pending = [each for each in found if isinstance(each, Pending)]
         return [Job(p.flow, p.lines, now_ms) for p in pending if _has_work(p, now_ms)]
@@ -167,13 +168,30 @@ class Dispatcher:
         """Somebody was faster: try with what is there now, a few times, then leave it for later."""
         self.counts.count(telemetry.CONFLICTS, by=len(lost))
         again = [job for job in lost if job.tries < len(PAUSES_SECONDS)]
-        for job in lost:
+        await self._give_back([job for job in lost if job not in again])
+        for job in again:
             job.tries += 1
-            if job not in again:
-                self._hinted[job.flow.id] = 0
         if again:
             await asyncio.sleep(PAUSES_SECONDS[again[0].tries - 1])
         return again
+
+    async def _give_back(self, jobs: Sequence[Job]) -> None:
+        """Let go of flows that others keep changing: a lease of ours would only hold them up."""
+        if not jobs:
+            return
+        views = await self._store.graph([Sight(flow=job.flow.id) for job in jobs])
+        for job in jobs:
+            self._hinted[job.flow.id] = 0
+        pairs = zip(jobs, views, strict=True)
+        flows = [view.flow for job, view in pairs if view.flow is not None and _is_ours(job, view)]
+        await self._let_go(flows, self._clock.now_ms() + BACK_MS)
+
+    async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
+        """Whoever changes one of them at this moment may: then its lease ends by itself."""
+        back: dict[str, Value] = {"busy_until_ms": until_ms}
+        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
+        if batch:
+            await self._store.commit_each(batch, self._clock.now_ms())
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
@@ -211,10 +229,15 @@ class Dispatcher:
         views = await self._store.graph([Sight(flow=job.flow.id, lines=True) for job in jobs])
         now_ms = self._clock.now_ms()
         found: list[Job] = []
+        idle: list[Flow] = []
         for job, view in zip(jobs, views, strict=True):
             lines = [line for line in view.lines if line.next_try_ms <= now_ms][:LINES_LIMIT]
             if view.flow is not None and lines:
                 found.append(Job(view.flow, lines, now_ms, tries=job.tries, sums=job.sums))
+            elif view.flow is not None and view.flow.busy_until_ms > now_ms:
+                idle.append(view.flow)
+        # What comes next must not wait until a lease ends that nobody uses.
+        await self._let_go(idle, 0)
         return found
 
     async def dispatch(self, line: Line | None) -> Advanced | NoOp:
@@ -227,7 +250,7 @@ class Dispatcher:
         taken = await self._take([line.flow])
         jobs = _only(line, taken)
         if taken and not jobs:
-            await self._give_back(taken[0])
+            await self._let_go([taken[0].flow], 0)
         tries = 0
         while jobs:
             if (await self._commit(jobs))[0]:
@@ -244,11 +267,6 @@ class Dispatcher:
                 left = await self._go_on(jobs)
             jobs = _only(line, left)
         return NoOp("not there, or somebody is at it")
-
-    async def _give_back(self, job: Job) -> None:
-        """It was taken for nothing; whoever takes it next need not wait for the lease to end."""
-        free = FlowPatch(job.flow.id, job.flow.rev, {"busy_until_ms": 0})
-        await self._store.commit(Changeset(flows=[free]), self._clock.now_ms())
 
 
 def _kept_changing(flow: FlowId) -> Conflict:
@@ -276,8 +294,8 @@ def _has_work(pending: Pending, now_ms: int) -> bool:
     return bool(pending.lines) or is_due or not pending.unreadable
 
 
-def _flow_of(found: Pending | Unreadable) -> FlowId:
-    return FlowId(found.name) if isinstance(found, Unreadable) else found.flow.id
+def _is_ours(job: Job, view: View) -> bool:
+    return view.flow is not None and view.flow.busy_until_ms == job.flow.busy_until_ms
 
 
 def _only(line: Line, jobs: Sequence[Job]) -> list[Job]:

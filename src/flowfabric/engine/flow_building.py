@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import START, Flow, Group, GroupKey
 from flowfabric.core.flow.replay import dependants, replay_member
 from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.siblings import cancels_rest, owe
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.ids import (
     ExecutionId,
@@ -24,6 +25,7 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import PUBLIC, PublicState, State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.engine.rounds import ALL_EDGES
 from flowfabric.errors import Conflict, InvalidInput
 
 
@@ -35,6 +37,13 @@ class Grown(msgspec.Struct, frozen=True):
     graph_revision: int
     changed: bool = True
     group: Group | None = None
+
+
+class _LookFurther(Exception):
+    """The step decides a group, and more of the flow must be seen to say what follows."""
+
+
+Judge = Callable[[Flow, View, int], tuple[Round, Group]]
 
 
 class FlowBuilding:
@@ -69,27 +78,48 @@ class FlowBuilding:
         """Draw an edge; with an expected revision, only if the graph is as the caller knows it."""
         ends = [new.upstream, new.downstream]
 
-        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset, Grown]:
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Round, Group]:
             work = _round(seen, view, now_ms)
             growing.require_revision(seen, expected_revision)
-            members = [id for id, head in view.heads.items() if head.flow == flow]
-            group = growing.link(work, new, view.edges, members)
-            return _changes(work), _grown(work, group=group)
+            members = [id for id in ends if id in view.heads and view.heads[id].flow == flow]
+            return work, growing.link(work, new, view.edges, members)
 
         sight = Sight(flow=flow, heads=ends, groups=[new.downstream], whole=True)
-        return await self._writes.change(sight, decide)
+        return await self._judged(sight, new.downstream, decide)
 
     async def seal(self, flow: FlowId, downstream: ExecutionId, group: str = START) -> Grown:
         """Say that no more edges come: from now on the group is judged."""
         key = GroupKey(downstream, group)
 
-        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset, Grown]:
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Round, Group]:
             work = _round(seen, view, now_ms)
-            sealed = growing.seal(work, key)
-            return _changes(work), _grown(work, group=sealed)
+            return work, growing.seal(work, key)
 
         sight = Sight(flow=flow, heads=[downstream], groups=[downstream])
-        return await self._writes.change(sight, decide)
+        return await self._judged(sight, downstream, decide)
+
+    async def _judged(self, sight: Sight, downstream: ExecutionId, decide: Judge) -> Grown:
+        """A step that may decide a group: then who is needed no more is listed in its commit."""
+
+        def judge(seen: Flow, view: View, now_ms: int) -> tuple[Changeset, Grown]:
+            work, group = decide(seen, view, now_ms)
+            was = [each.state for each in view.groups if each.key == group.key]
+            if cancels_rest(group) and was != [group.state]:
+                if not wider:
+                    raise _LookFurther
+                _owe(work, group, view, wider)
+            return _changes(work), _grown(work, group=work.group(group.key))
+
+        wider: list[ExecutionId] = []
+        try:
+            return await self._writes.change(sight, judge)
+        except _LookFurther:
+            _, near = await self._writes.view(Sight(flow=sight.flow, entering=[downstream]))
+        wider = [downstream, *(edge.upstream for edge in near.edges)]
+        sight = msgspec.structs.replace(
+            sight, entering=[downstream], ends=True, leaving=wider, edges=ALL_EDGES
+        )
+        return await self._writes.change(sight, judge)
 
     async def set_policy(
         self, flow: FlowId, downstream: ExecutionId, policy: Policy, group: str = START
@@ -124,7 +154,8 @@ class FlowBuilding:
             return _changes(work), PUBLIC[state]
 
         wanted = [id, *seen]
-        sight = Sight(flow=flow, heads=wanted, groups=wanted, whole=True, lines=True)
+        # Who waits needs to know what became of those it waits for.
+        sight = Sight(flow=flow, heads=wanted, entering=wanted, ends=True, whole=True, lines=True)
         return await self._writes.change(sight, decide)
 
     async def _around(self, flow: FlowId, id: ExecutionId) -> Sequence[ExecutionId]:
@@ -141,6 +172,14 @@ class FlowBuilding:
                     found[after] = None
                     queue.append(after)
         return queue[1:]
+
+
+def _owe(work: Round, group: Group, view: View, known: Sequence[ExecutionId]) -> None:
+    """List who is owed a cancel; `known` are those whose other downstreams were looked at."""
+    mine = [edge.upstream for edge in view.edges if edge.group_key == group.key]
+    if not set(mine) <= set(known):
+        raise Conflict(f"more was drawn to {group.downstream} just now")
+    owe(work, [group], view, view)
 
 
 def _round(flow: Flow, view: View, now_ms: int) -> Round:

@@ -24,6 +24,7 @@ from flowfabric.core.flow.opening import on_open_flow
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.siblings import (
     CHUNK,
+    Around,
     cancels_rest,
     on_cancel_siblings,
     owe,
@@ -176,13 +177,13 @@ class Rounds:
                 more = next(seen)
                 work.look(more)
                 lost = {each.name for each in (*view.unreadable, *more.unreadable)}
-                self._act(job, work, view, lost)
+                self._act(job, work, view, Around(more.edges, lost))
 
-    def _act(self, job: Job, work: Round, view: View, lost: set[str]) -> None:
+    def _act(self, job: Job, work: Round, view: View, around: Around) -> None:
         for line in job.of(LineKind.CANCEL_SIBLINGS):
             group = work.group(GroupKey(ExecutionId(line.execution), line.about))
             before = len(owed_by(group)) if group else 0
-            cancelled = on_cancel_siblings(work, line, group, lost)
+            cancelled = on_cancel_siblings(work, line, group, around)
             if group is not None and before:
                 handled = min(before, CHUNK)
                 self._counts.count(telemetry.SIBLINGS_DISPATCHED, group.cancel_reason, handled)
@@ -218,7 +219,8 @@ class Rounds:
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     flow = job.flow
     if flow.due_ms is not None and flow.due_ms <= work.now_ms:
-        if flow.state is FlowState.OPEN:
+        has_ended = 0 < flow.total <= flow.ended + work.counted.total()
+        if flow.state is FlowState.OPEN and not has_ended:
             job.is_done, job.answers, job.decided = False, [], []
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
         work.patch["due_ms"] = None
@@ -239,4 +241,5 @@ def _further(job: Job, work: Round, view: View) -> Sight | None:
         return None
     opening = page is not None and page.kind is LineKind.OPEN_FLOW
     groups = view.members if opening else []
-    return Sight(flow=job.flow.id, heads=list(dict.fromkeys(heads)), groups=groups)
+    owed = list(dict.fromkeys(heads))
+    return Sight(flow=job.flow.id, heads=owed, leaving=owed, groups=groups, edges=ALL_EDGES)

@@ -82,7 +82,7 @@ def on_cancel_flow(
     cancelled = 0
     for id in members:
         head = work.head(id)
-        if head is None or id in work.transitions:
+        if head is None or work.ends(id):
             continue
         if (transition := owed_cancel(work.flow, head, work.now_ms)) is not None:
             work.write(transition)

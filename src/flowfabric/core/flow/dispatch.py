@@ -8,7 +8,7 @@ ends only move its counters. Members that have ended are never touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -73,7 +73,7 @@ class Ends(NamedTuple):
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
-    broken = _broken(view)
+    broken = _broken(view, {line.execution for line in lines})
     frontier = _frontier(view.edges, broken, limit)
     lost = {each.name.split(" ")[0] for each in view.unreadable if each.kind != "edge"}
     leaving = _by_upstream(view.edges)
@@ -111,9 +111,10 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     return Ends(answers, decided, strange, dangling)
 
 
-def _broken(view: View) -> Counter[str]:
-    """How many edges of each upstream cannot be read."""
-    return Counter(each.name.split(" ")[0] for each in view.unreadable if each.kind == "edge")
+def _broken(view: View, asked: Collection[str]) -> Counter[str]:
+    """How many edges that were asked for cannot be read, by upstream: they were looked at, too."""
+    names = (each.name.split(" ")[0] for each in view.unreadable if each.kind == "edge")
+    return Counter(name for name in names if name in asked)
 
 
 def _by_upstream(edges: Iterable[Edge]) -> dict[str, list[Edge]]:

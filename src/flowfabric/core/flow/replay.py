@@ -4,8 +4,10 @@ The end that is taken back was either counted, then the counter goes down, or it
 open, then the line goes. Edges that are resolved stay so, unless everything that depended on the
 member is to run again. Groups are counted anew from their edges, never adjusted.
 
-A skipped member that is replayed has its impossible edges opened again; they wait for their
-upstreams to be replayed in turn.
+A member that was skipped, or ended before it was told to be, has its impossible edges opened again.
+One whose upstream has run again meanwhile, to an end that satisfies it, is resolved at once; the
+others wait for their upstreams to be replayed in turn. A group that has enough without what was
+opened is decided at once, so nobody waits for what will not come.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from flowfabric.core.flow.changes import Resolution
-from flowfabric.core.flow.edges import bucket
-from flowfabric.core.flow.join import judge
-from flowfabric.core.flow.members import hold
+from flowfabric.core.flow.dispatch import decide
+from flowfabric.core.flow.edges import bucket, verdict
+from flowfabric.core.flow.join import judge, needed
+from flowfabric.core.flow.members import hold, release
 from flowfabric.core.flow.model import (
     NOT_PINNED,
     Edge,
+    EdgeKey,
     EdgeState,
     Group,
     GroupKey,
@@ -33,7 +37,7 @@ from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
 from flowfabric.core.operator import replay
-from flowfabric.core.states import RUNNABLE, SHAPE, TERMINAL, Outcome, State
+from flowfabric.core.states import SHAPE, TERMINAL, Outcome, State
 from flowfabric.errors import ExecutionNotTerminal
 
 
@@ -99,43 +103,106 @@ def replay_member(
     """Run this member again, and with it those that depended on it, if they are named."""
     if row.state not in TERMINAL:
         raise ExecutionNotTerminal(f"execution {row.id} is {row.state}")
-    is_skipped = row.state is State.SKIPPED
-    opened = [
-        edge
-        for edge in view.edges
-        if edge.state is not EdgeState.PENDING
-        and _is_reopened(edge, row.id, again, is_skipped=is_skipped)
-    ]
-    _reopen(work, opened, view.edges)
-    _take_back(work, row, view, reason, is_held=is_skipped)
+    again = {row.id, *again}
+    waited = row.state is State.SKIPPED or row.deps_open
+    changed: dict[EdgeKey, Edge] = {}
+    for edge in view.edges:
+        if edge.state is EdgeState.PENDING:
+            continue
+        if edge.downstream in again and edge.upstream in again:
+            changed[edge.key] = _opened(edge)
+        elif waited and edge.downstream == row.id and _is_hopeless(work, edge):
+            changed[edge.key] = _anew(work, edge)
+    _recount(work, changed, view.edges)
     for id in sorted(again):
         head = work.head(id)
         if head is not None:
-            _take_back(work, head, view, reason, is_held=True)
+            _take_back(work, head, view, reason)
 
 
-def _is_reopened(
-    edge: Edge, id: ExecutionId, again: Collection[ExecutionId], *, is_skipped: bool
-) -> bool:
-    if edge.downstream in again:
-        return edge.upstream == id or edge.upstream in again
-    return is_skipped and edge.downstream == id and edge.state is EdgeState.IMPOSSIBLE
+def _is_hopeless(work: Round, edge: Edge) -> bool:
+    """Whether it is one of those that made its group impossible."""
+    group = work.group(edge.group_key)
+    is_lost = group is not None and group.state is GroupState.IMPOSSIBLE
+    return is_lost and edge.state is EdgeState.IMPOSSIBLE
 
 
-def _reopen(work: Round, opened: Sequence[Edge], edges: Iterable[Edge]) -> None:
-    keys = {edge.key for edge in opened}
-    work.resolved += [
-        Resolution(*key, EdgeState.PENDING, 0, NOT_PINNED, Outcome.NONE, None)
-        for key in sorted(keys)
-    ]
-    left: dict[GroupKey, list[Edge]] = {edge.group_key: [] for edge in opened}
+def _recount(work: Round, changed: dict[EdgeKey, Edge], edges: Iterable[Edge]) -> None:
+    """Count and judge the groups of these edges anew, and choose whose results they pass on."""
+    mine: dict[GroupKey, list[Edge]] = {edge.group_key: [] for edge in changed.values()}
     for edge in edges:
-        if edge.group_key in left and edge.key not in keys:
-            left[edge.group_key].append(edge)
-    for key, mine in left.items():
+        if edge.group_key in mine:
+            if edge.key not in changed and _is_stale(work, edge):
+                changed[edge.key] = _anew(work, edge)
+            mine[edge.group_key].append(changed.get(edge.key, edge))
+    for key, every in mine.items():
         group = work.group(key)
         if group is not None:
-            work.groups[key] = _pending(group, _counts(mine))
+            group = decide(work, _pending(group, _counts(every)))
+            changed |= {edge.key: edge for edge in _pinned(work, group, every)}
+    work.resolved += [_resolution(changed[key]) for key in sorted(changed)]
+
+
+def _has_moved(work: Round, edge: Edge) -> bool:
+    """Whether its upstream was replayed after it resolved this edge."""
+    head = work.head(edge.upstream)
+    return head is not None and head.replay_count > edge.generation
+
+
+def _is_stale(work: Round, edge: Edge) -> bool:
+    """A late success that nobody was handed, of an upstream that has another result now."""
+    is_late = edge.state is EdgeState.SATISFIED and edge.attempt == NOT_PINNED
+    return is_late and _has_moved(work, edge)
+
+
+def _anew(work: Round, edge: Edge) -> Edge:
+    """Open it; or resolve it, if its upstream ended since in a way that satisfies it."""
+    head = work.head(edge.upstream)
+    if head is not None and head.state in TERMINAL and _has_moved(work, edge):
+        outcome = SHAPE[head.state].outcome
+        if verdict(edge.kind, outcome) is EdgeState.SATISFIED:
+            return msgspec.structs.replace(
+                edge,
+                state=EdgeState.SATISFIED,
+                generation=head.replay_count,
+                attempt=NOT_PINNED,
+                outcome=outcome,
+                resolved_ms=work.now_ms,
+            )
+    return _opened(edge)
+
+
+def _opened(edge: Edge) -> Edge:
+    return msgspec.structs.replace(
+        edge,
+        state=EdgeState.PENDING,
+        generation=0,
+        attempt=NOT_PINNED,
+        outcome=Outcome.NONE,
+        resolved_ms=None,
+    )
+
+
+def _pinned(work: Round, group: Group, edges: Iterable[Edge]) -> list[Edge]:
+    """Those that change: the first successes, as many as the group needs, pass their results on."""
+    need = needed(group)
+    room = group.n if need is None else need
+    met = [edge for edge in edges if edge.state is EdgeState.SATISFIED]
+    found: list[Edge] = []
+    for place, edge in enumerate(sorted(met, key=lambda edge: edge.position)):
+        head = work.head(edge.upstream)
+        attempt = edge.attempt if place < room else NOT_PINNED
+        if place < room and attempt == NOT_PINNED and head is not None:
+            attempt = head.attempt
+        if attempt != edge.attempt:
+            found.append(msgspec.structs.replace(edge, attempt=attempt))
+    return found
+
+
+def _resolution(edge: Edge) -> Resolution:
+    return Resolution(
+        *edge.key, edge.state, edge.generation, edge.attempt, edge.outcome, edge.resolved_ms
+    )
 
 
 def _counts(edges: Iterable[Edge]) -> dict[str, int]:
@@ -161,16 +228,17 @@ def _pending(group: Group, counts: dict[str, int]) -> Group:
     )
 
 
-def _take_back(work: Round, row: Execution, view: View, reason: str, *, is_held: bool) -> None:
-    """Its end did not happen: neither its line nor its count may stay."""
+def _take_back(work: Round, row: Execution, view: View, reason: str) -> None:
+    """Its end did not happen: neither its line nor its count may stay. It waits if a group does."""
+    waits = any(group.state is GroupState.PENDING for group in work.groups_of(row.id))
     if row.state not in TERMINAL:
-        if row.state in RUNNABLE and (transition := hold(row, work.now_ms)) is not None:
+        transition = hold(row, work.now_ms) if waits else release(row, work.now_ms)
+        if transition is not None:
             work.write(transition)
         return
-    held = msgspec.structs.replace(row, deps_open=row.deps_open or is_held)
-    again = replay(held, work.now_ms, reason)
-    if is_held:
-        patch = {**again.patch, "deps_open": True}
+    again = replay(msgspec.structs.replace(row, deps_open=waits), work.now_ms, reason)
+    if waits is not row.deps_open:
+        patch = {**again.patch, "deps_open": waits}
         again = msgspec.structs.replace(again, patch=patch)
     work.write(again)
     mine = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution == row.id]

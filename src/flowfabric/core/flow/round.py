@@ -68,9 +68,15 @@ class Round:
         return self._heads.get(id)
 
     def write(self, transition: Transition) -> None:
-        """Change a member, once; what its end leaves to be done is written with it."""
-        if transition.id not in self.transitions:
+        """Change a member, once; an end goes before whatever else was decided about it."""
+        is_end = transition.line is not None and not self.ends(transition.id)
+        if is_end or transition.id not in self.transitions:
             self.transitions[transition.id] = transition
+
+    def ends(self, id: ExecutionId) -> bool:
+        """Whether this round ends the member."""
+        change = self.transitions.get(id)
+        return change is not None and change.line is not None
 
     def finish(self, line: Line, outcome: Outcome | None = None) -> None:
         """The line is done; with an outcome, its member is counted as ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -67,9 +68,7 @@ def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> No
     work.look(around)
     work.look(beyond)
     pending = still_pending(around.edges, work.resolved)
-    feeds: dict[ExecutionId, list[GroupKey]] = {}
-    for edge in beyond.edges:
-        feeds.setdefault(edge.upstream, []).append(edge.group_key)
+    feeds = _feeds(beyond.edges)
     for group in decided:
         mine = [edge.upstream for edge in pending if edge.group_key == group.key]
         owed = [id for id in mine if _is_superfluous(work, id, feeds.get(id, []))]
@@ -78,9 +77,18 @@ def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> No
             work.owe(LineKind.CANCEL_SIBLINGS, group.downstream, group.name)
 
 
+def _feeds(edges: Iterable[Edge]) -> dict[ExecutionId, list[GroupKey]]:
+    """The groups that wait for each upstream."""
+    found: dict[ExecutionId, list[GroupKey]] = {}
+    for edge in edges:
+        if edge.state is EdgeState.PENDING:
+            found.setdefault(edge.upstream, []).append(edge.group_key)
+    return found
+
+
 def _is_superfluous(work: Round, id: ExecutionId, feeds: Iterable[GroupKey]) -> bool:
     head = work.head(id)
-    if head is None or head.state in TERMINAL or id in work.transitions:
+    if head is None or head.state in TERMINAL or work.ends(id):
         return False
     groups = [work.group(key) for key in feeds]
     return all(group is None or group.state is not GroupState.PENDING for group in groups)
@@ -103,11 +111,19 @@ def owed_by(group: Group) -> list[str]:
     return group.owed.split("\n") if group.owed else []
 
 
-def on_cancel_siblings(
-    work: Round, line: Line, group: Group | None, unreadable: Collection[str]
-) -> int:
-    """Cancel the next members of the list; the last one clears flag and line. Answers how many."""
-    if group is None and group_name(line) in unreadable:
+class Around(NamedTuple):
+    """Every pending edge that leaves those who are owed a cancel, and what cannot be read."""
+
+    edges: Sequence[Edge]
+    unreadable: Collection[str]
+
+
+def on_cancel_siblings(work: Round, line: Line, group: Group | None, around: Around) -> int:
+    """Cancel the next members of the list; the last one clears flag and line. Answers how many.
+
+    One that a group waits for by now, which was drawn or opened after the decision, is let go.
+    """
+    if group is None and group_name(line) in around.unreadable:
         work.put_back(line)
         return 0
     if group is None or not group.cancel_owed:
@@ -116,11 +132,13 @@ def on_cancel_siblings(
     owed = owed_by(group)
     chunk, rest = owed[:CHUNK], owed[CHUNK:]
     # One that cannot be read is tried again later and keeps no other back.
+    unreadable, feeds = around.unreadable, _feeds(around.edges)
     rest += [id for id in chunk if id in unreadable]
     cancelled = 0
-    for id in chunk:
-        head = work.head(ExecutionId(id))
-        if head is not None and head.state not in TERMINAL:
+    for id in map(ExecutionId, chunk):
+        head = work.head(id)
+        others = [key for key in feeds.get(id, []) if key != group.key]
+        if head is not None and _is_superfluous(work, id, others):
             work.write(_cancel(head, work.now_ms, group.cancel_reason))
             cancelled += 1
     still = msgspec.structs.replace(group, owed="\n".join(rest), cancel_owed=bool(rest))

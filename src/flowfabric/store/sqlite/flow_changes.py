@@ -112,8 +112,9 @@ def _free(connection: sqlite3.Connection, turn: Turn) -> list[str]:
     if turn.only:
         wanted = ids_json(turn.only)
         return _ids.decode(one_text(connection, "flow_with_lines_among", wanted, now_ms))
-    found = _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
+    # Timers first: there are always flows with lines where much is done.
+    found = _ids.decode(one_text(connection, "flow_due", now_ms, limit))
+    found += _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
     if len(found) < limit and turn.after:
         found += _ids.decode(one_text(connection, "flow_with_lines", "", now_ms, limit))
-    found += _ids.decode(one_text(connection, "flow_due", now_ms, limit))
     return list(dict.fromkeys(found))
