@@ -159,7 +159,7 @@ async def test_a_skipped_member_runs_at_once_when_its_upstreams_were_replayed_be
     edges = [await desk.edge(name, "c") for name in "ab"]
     assert [(edge.state, edge.generation) for edge in edges] == [
         (EdgeState.SATISFIED, 1),
-        (EdgeState.PENDING, 0),
+        (EdgeState.PENDING, 2),
     ]
     await desk.engine.replay(member("b"))
     await desk.ended("b")

@@ -28,6 +28,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
 from flowfabric.core.retention import Purge
 from flowfabric.core.transition import Changeset
+from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.upkeep import Size
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
@@ -222,7 +223,11 @@ class FlowBook:
 
     def find(self, query: FlowQuery) -> list[Flow]:
         fitting = (flow for flow in self._flows.values() if flow.is_open and _fits(flow, query))
-        return heapq.nsmallest(query.limit, fitting, key=attrgetter("id"))
+        found = heapq.nsmallest(query.limit, fitting, key=attrgetter("id"))
+        for flow in found:
+            if (lost := self._spoilt.get(("flow", flow.id))) is not None:
+                raise unreadable_flow(flow.id, lost.problem)
+        return found
 
     def _readable(self, records: list[R], lost: list[Unreadable]) -> list[R]:
         """Those that nobody spoilt; the others are added to what is lost."""

@@ -110,7 +110,7 @@ def replay_member(
         if edge.state is EdgeState.PENDING:
             continue
         if edge.downstream in again and edge.upstream in again:
-            changed[edge.key] = _opened(edge)
+            changed[edge.key] = _opened(work, edge)
         elif waited and edge.downstream == row.id and _is_hopeless(work, edge):
             changed[edge.key] = _anew(work, edge)
     _recount(work, changed, view.edges)
@@ -169,14 +169,16 @@ def _anew(work: Round, edge: Edge) -> Edge:
                 outcome=outcome,
                 resolved_ms=work.now_ms,
             )
-    return _opened(edge)
+    return _opened(work, edge)
 
 
-def _opened(edge: Edge) -> Edge:
+def _opened(work: Round, edge: Edge) -> Edge:
+    """It waits for the next generation of its upstream: the one there is has had its say."""
+    head = work.head(edge.upstream)
     return msgspec.structs.replace(
         edge,
         state=EdgeState.PENDING,
-        generation=0,
+        generation=0 if head is None else head.replay_count + 1,
         attempt=NOT_PINNED,
         outcome=Outcome.NONE,
         resolved_ms=None,
