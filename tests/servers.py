@@ -31,7 +31,7 @@ _PLACE = {
 }
 
 # A test says what is written, not what survives a loss of power.
-_HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _HASTY_VALKEY = {"appendonly": "no"}
 
 
@@ -54,7 +54,7 @@ class Servers:
     def _start(self, kind: str) -> str:
         if kind in ("postgres", "postgres-16"):
             version = 16 if kind == "postgres-16" else 18
-            server = postgres_server(version, settings=_HASTY_POSTGRES)
+            server = postgres_server(version, settings=HASTY_POSTGRES)
             return self._stack.enter_context(server).url
         if kind == "valkey":
             return self._stack.enter_context(valkey_server(settings=_HASTY_VALKEY)).url
