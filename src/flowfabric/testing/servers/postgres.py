@@ -67,7 +67,7 @@ class PostgresServer:
     ) -> None:
         self.version = version
         self.port = free_port()
-        self.password = secrets.token_hex(12) if primary is None else primary.password
+        self.password: str = primary.password if primary else secrets.token_hex(12)
         self._account = _account()
         self._folder = keeper.folder
         self._data = keeper.folder / "data"
