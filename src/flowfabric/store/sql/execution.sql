@@ -315,7 +315,7 @@ FROM before AS c LEFT JOIN claimed AS e ON true
 ORDER BY e.priority DESC, e.created_ms, e.id
 
 -- name: claim_entries@postgres
--- How many entries of the index of all that is ready this session has read, dead ones among them.
+-- How many entries of the index of all that is ready this connection has read, dead ones among them.
 pg_stat_get_xact_tuples_returned('{schema}.execution_ready'::regclass)
 
 -- name: claim_begun@postgres
