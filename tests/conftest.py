@@ -22,6 +22,7 @@ from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
+from tests.schemas import SCHEMAS
 from tests.servers import SERVERS, store_url
 
 Size = Literal["small", "long"]
@@ -60,9 +61,11 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 
 async def discard(store: Store) -> None:
     """Close it, and leave nothing of it on a server."""
-    if isinstance(store, PostgresStore | ValkeyStore):
+    if isinstance(store, PostgresStore):
+        return await SCHEMAS.give_back(store)
+    if isinstance(store, ValkeyStore):
         await store.drop()
-    await store.close()
+    return await store.close()
 
 
 @pytest.fixture

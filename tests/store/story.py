@@ -101,7 +101,7 @@ async def open_postgres(name: str, url: str, clock: VirtualClock) -> Store:
     schema = f'"{store.address.schema}"'
     raw = await asyncpg.connect(store.address.dsn)
     try:
-        await raw.execute(f"CREATE SCHEMA {schema}")
+        await raw.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
         await raw.execute(statements("postgres")["migration_table"].format(schema=schema))
         for step in steps:
             await raw.execute(step.format(schema=schema))
