@@ -16,6 +16,7 @@ from flowfabric.store import Store, open_store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, chain, member, plan
+from flowfabric.testing.invariants import broken_promises
 from tests.conftest import Size
 from tests.flow.desk import BROKEN, FlowDesk
 from tests.servers import store_url
@@ -101,6 +102,7 @@ async def told(store: Store, clock: VirtualClock, plan: Plan, *faults: Fault) ->
     desk = FlowDesk(faulty, clock)
     await desk.engine.open()
     await play(desk, faulty, plan)
+    assert await broken_promises(store, clock.now_ms()) == []
     return await story(desk), faulty.calls[Verb.COMMIT_EACH]
 
 

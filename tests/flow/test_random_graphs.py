@@ -17,6 +17,7 @@ from flowfabric.core.flow.model import EdgeKind, Join, OnSatisfied
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, member, plan
+from flowfabric.testing.invariants import broken_promises
 from tests.flow.desk import BROKEN, FlowDesk
 
 BASE = 1_000
@@ -92,6 +93,7 @@ async def played(world: World) -> tuple[list[str], dict[str, int]]:
     while True:
         if next(picks, 0) % 3 == 0:
             await desk.dispatch()
+        assert await broken_promises(desk.store, clock.now_ms()) == []
         leases = await desk.claim(1)
         if not leases:
             await desk.dispatch()
