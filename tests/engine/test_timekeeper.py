@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution
 from flowfabric.core.operator import RECHECK_MS
 from flowfabric.core.states import PublicState, Reason, State
-from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Duty
+from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Due, Duty, on_due
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.telemetry import TIMERS_DONE
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
@@ -26,7 +28,7 @@ from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
-from tests.conftest import write_raw
+from tests.conftest import SIZE, write_raw
 from tests.engine.desk import Desk
 
 
@@ -156,6 +158,59 @@ async def test_several_timekeepers_share_the_work(desk: Desk, keepers: int) -> N
     assert sum(sweep.errors for sweep in sweeps) == 0
     kinds = [(await desk.history(execution_id(n))).count("promoted") for n in range(60)]
     assert kinds == [1] * 60
+
+
+# What one partition has due, in how many others one is due, and what a round takes.
+CROWD, OTHERS, ROUND = (5_000, 255, 500) if SIZE == "long" else (50, 20, 10)
+
+
+async def rounds_until_done(keeper: Timekeeper) -> int:
+    rounds = 1
+    while (await keeper.run_once()).again:
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.lab
+async def test_a_crowd_in_one_partition_keeps_no_other_waiting(desk: Desk) -> None:
+    due_ms = desk.clock.now_ms() + 1_000
+    ids = [execution_id(number, partition=0) for number in range(CROWD)]
+    ids += [execution_id(number, partition=number) for number in range(1, OTHERS + 1)]
+    await desk.engine.submit([order(id=id, delay_until_ms=due_ms) for id in ids])
+    desk.clock.set(due_ms)
+    keeper = Timekeeper(desk.store, desk.engine.clock, batch=ROUND)
+    assert await rounds_until_done(keeper) <= len(ids) // ROUND + 1
+    assert keeper.counts.labels(TIMERS_DONE) == {"delayed_promoter": len(ids)}
+
+
+@pytest.mark.lab
+async def test_poison_at_the_head_keeps_nothing_back(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = desk.clock.now_ms()
+    bad = {execution_id(number) for number in range(2 * ROUND)}
+    good = [execution_id(number) for number in range(2 * ROUND, 3 * ROUND)]
+    await desk.engine.submit([order(id=id, delay_until_ms=now_ms + 1_000) for id in sorted(bad)])
+    await desk.engine.submit([order(id=id, delay_until_ms=now_ms + 2_000) for id in good])
+
+    def spoilt(row: Execution, now_ms: int) -> Due:
+        if row.id in bad:
+            raise RuntimeError("cannot be decided")
+        return on_due(row, now_ms)
+
+    monkeypatch.setattr("flowfabric.engine.timekeeper.on_due", spoilt)
+    desk.clock.advance(2_000)
+    keeper = Timekeeper(desk.store, desk.engine.clock, batch=ROUND)
+    sweeps = [await keeper.run_once() for _ in range(4)]
+    assert [(sweep.processed, sweep.errors) for sweep in sweeps] == [
+        (0, ROUND),
+        (0, ROUND),
+        (ROUND, 0),
+        (0, 0),
+    ]
+    # A new engine finds them where this one put them.
+    assert (await desk.another().timekeeper.run_once()).errors == 0
+    assert {(await desk.head(id)).failures for id in bad} == {1}
 
 
 class TestPoison:
