@@ -72,7 +72,7 @@ class FlowHandle:
                 await asyncio.gather(*(self._results.wait(id) for id in members))
         except TimeoutError:
             raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
-        return await self.status()
+        return await self._engine.flows.counted(self.id)
 
     async def status(self) -> Flow:
         """The flow as it is now; counters follow the ends of members by a few milliseconds."""
