@@ -79,7 +79,7 @@ class Flows:
         self._lanes = lanes
         self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
-        self.build = FlowBuilding(self._writes)
+        self.build = FlowBuilding(self._writes, lanes)
         self.read = FlowReading(store)
         self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
 
