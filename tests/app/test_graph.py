@@ -6,7 +6,13 @@ import pytest
 
 from flowfabric import App
 from flowfabric.core.states import PublicState
-from flowfabric.errors import ExecutionCancelled, ExecutionFailed, ExecutionSkipped, InvalidInput
+from flowfabric.errors import (
+    ExecutionCancelled,
+    ExecutionFailed,
+    ExecutionSkipped,
+    InvalidInput,
+    TaskError,
+)
 from tests.app.stage import Gate, running
 
 
@@ -255,3 +261,25 @@ async def test_flows_are_found_again_by_name_state_and_page(app: App) -> None:
         await app.flow_handle("nonsense")
     async with running(app):
         assert (await again.wait()).completed == 1
+
+
+async def test_a_member_runs_again_with_what_depended_on_it(app: App) -> None:
+    runs: list[str] = []
+
+    @app.task
+    async def flaky(name: str) -> str:
+        runs.append(name)
+        if len(runs) == 1:
+            raise TaskError("not yet", fatal=True)
+        return name
+
+    g = app.graph("again")
+    first = g.add(flaky, "first")
+    then = g.add(flaky, first)
+    async with running(app):
+        run = await g.submit()
+        assert (await run.wait()).skipped == 1
+        await run.replay(first, "it is there now", downstream=True)
+        assert await run.result(then) == "first"
+        flow = await run.wait()
+    assert (flow.completed, flow.failed, flow.skipped) == (2, 0, 0)

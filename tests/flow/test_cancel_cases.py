@@ -10,7 +10,7 @@ from flowfabric.core.flow.dispatch import NoOp
 from flowfabric.core.flow.model import CancelPolicy, EdgeKind, FlowState, LineKind
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_cancelling import Backlog, CancelStatus
-from flowfabric.errors import Conflict, ResultTimeout
+from flowfabric.errors import Conflict, FlowNotFound, ResultTimeout
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, links, member, plan
@@ -202,3 +202,12 @@ async def test_a_clean_up_is_skipped_when_nothing_was_begun(desk: FlowDesk) -> N
     await desk.draw(plan("ax", edges, flow=other))
     await desk.ended("a", flow=other)
     assert await desk.state("x", other) == "skipped"
+
+
+async def test_a_flow_that_is_being_submitted_cannot_be_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan(""))
+    closed = Changeset(flows=[FlowPatch(FLOW, 1, {"is_open": False})])
+    assert await desk.store.commit(closed, desk.clock.now_ms())
+    with pytest.raises(FlowNotFound):
+        await desk.engine.flows.cancel(FLOW)
+    assert await desk.engine.flows.read.describe(FLOW) is None
