@@ -160,6 +160,7 @@ async def test_new_members_may_wait_for_what_has_ended(desk: FlowDesk) -> None:
     assert await desk.lines() == []
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 @pytest.mark.parametrize(
     ("edges", "code"),
     [

@@ -180,6 +180,7 @@ async def test_a_cancel_that_others_always_overtake_says_so(desk: FlowDesk) -> N
     assert faulty.calls[Verb.COMMIT] == 3
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 async def test_a_clean_up_runs_when_what_it_cleans_up_for_went_wrong(
     desk: FlowDesk, outcome: str
@@ -191,6 +192,7 @@ async def test_a_clean_up_runs_when_what_it_cleans_up_for_went_wrong(
     assert await desk.states("xy") == {"x": "waiting", "y": "waiting"}
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 async def test_a_clean_up_is_skipped_when_nothing_was_begun(desk: FlowDesk) -> None:
     """The upstream was skipped, or succeeded: in neither case is there anything to clean up."""
     edges = [*links("a>b"), *links("b>x a>y", kind=EdgeKind.FAILURE)]
