@@ -213,3 +213,20 @@ async def test_a_flow_that_is_being_submitted_cannot_be_cancelled(desk: FlowDesk
     with pytest.raises(FlowNotFound):
         await desk.engine.flows.cancel(FLOW)
     assert await desk.engine.flows.read.describe(FLOW) is None
+
+
+@pytest.mark.parametrize("downstream", [False, True])
+@pytest.mark.parametrize("store_kind", ["memory"])
+async def test_a_member_of_a_cancelled_flow_that_is_replayed_runs_alone(
+    desk: FlowDesk, downstream: bool
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.flows.cancel(FLOW, wait_ms=1_000)
+    assert await desk.states("ab") == {"a": "failed", "b": "skipped"}
+    await desk.engine.replay(member("a"), downstream=downstream)
+    await desk.ended("a")
+    ended = "cancelled" if downstream else "skipped"
+    assert await desk.states("ab") == {"a": "completed", "b": ended}
+    assert await desk.counters() == {"completed": 1, ended: 1}
+    assert await desk.lines() == []
