@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from typing import assert_never
 
-import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
@@ -20,15 +18,12 @@ from flowfabric.engine.telemetry import TIMERS_DONE
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
-from flowfabric.store.memory import MemoryStore
-from flowfabric.store.postgres import PostgresStore
-from flowfabric.store.sqlite import SqliteStore
-from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
-from tests.conftest import SIZE, write_raw
+from tests.conftest import SIZE
+from tests.corrupter import raw_client
 from tests.engine.desk import Desk
 
 
@@ -285,15 +280,7 @@ class TestPoison:
 
 async def write_policy(desk: Desk, id: ExecutionId, text: str) -> None:
     """Past the engine, as a later version of it might: the column is written once."""
-    match desk.store:
-        case MemoryStore() as memory:
-            memory._rows[id] = msgspec.structs.replace(memory._rows[id], policy=text)
-        case SqliteStore() as file:
-            with sqlite3.connect(file.path) as raw:
-                raw.execute("UPDATE execution SET policy = ? WHERE id = ?", (text, id))
-            raw.close()
-        case PostgresStore() | ValkeyStore() as server:
-            await write_raw(server, id, "policy", text)
+    await raw_client(desk.store).write(await desk.head(id), "policy", text)
 
 
 class TestWaking:
