@@ -53,8 +53,8 @@ def test_every_invariant_holds_after_every_step(size: Size) -> None:
     assert tally.done() >= CERTAIN
 
 
-# A history is of one partition. A store that keeps them apart looks into every one after every step:
-# in a small run into a few.
+# A history is of one partition. A store that keeps them apart looks into every one after every
+# step: in a small run into a few.
 FEW = PartitionCounts(flow=16)
 
 # Histories and steps beside the memory store; a server takes longer for each.
