@@ -114,6 +114,7 @@ async def test_hops_of_a_flow_cost_what_the_table_says(
     till = Till(store, clock)
     await till.open()
     store.hints.subscribe(till.engine.dispatcher.hear)
+    told: list[str] = []
     for flow in (flow_id(2), FLOW):
         # The first one is for what is opened or remembered at first use.
         submitted = await till.engine.flows.submit(fan(100, flow))
@@ -125,10 +126,10 @@ async def test_hops_of_a_flow_cost_what_the_table_says(
         back = await till.hop()
         await till.complete((await till.claim(1))[1])
         await till.hop()
-    told = [
-        difference(store_kind, "fan_out_100", out),
-        difference(store_kind, "fan_in_100", back),
-    ]
+        told = [
+            difference(store_kind, "fan_out_100", out),
+            difference(store_kind, "fan_in_100", back),
+        ]
     assert "\n".join(filter(None, told)) == ""
 
 
