@@ -125,33 +125,6 @@ async def test_s0_20_nobody_guesses_an_attempt(
     assert await desk.claim(10) == []
 
 
-@pytest.mark.parametrize(
-    ("outcome", "state"),
-    [
-        ("success", EdgeState.SATISFIED),
-        ("failed", EdgeState.IMPOSSIBLE),
-        ("cancelled", EdgeState.IMPOSSIBLE),
-        ("expired", EdgeState.IMPOSSIBLE),
-        ("skipped", EdgeState.IMPOSSIBLE),
-    ],
-)
-async def test_s0_21_only_success_satisfies_an_edge(
-    desk: FlowDesk, outcome: str, state: EdgeState
-) -> None:
-    await desk.draw(plan("zab", "z>a a>b"))
-    match outcome:
-        case "skipped":
-            await desk.end("z", outcome="failed")
-        case "expired" | "cancelled":
-            await desk.end("a", outcome=outcome)
-        case _:
-            await desk.ended("z")
-            await desk.end("a", outcome=outcome)
-    await desk.dispatch()
-    edge = await desk.edge("a", "b")
-    assert (edge.state, edge.outcome) == (state, outcome)
-
-
 async def test_s0_22_all_that_an_end_changes_is_one_guarded_changeset(desk: FlowDesk) -> None:
     await desk.draw(plan("ab", "a>b"))
     await desk.end("a")
