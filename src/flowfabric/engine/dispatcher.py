@@ -290,8 +290,7 @@ def _is_flow_id(text: str) -> bool:
 
 def _has_work(pending: Pending, now_ms: int) -> bool:
     due_ms = pending.flow.due_ms
-    is_due = due_ms is not None and due_ms <= now_ms
-    return bool(pending.lines) or is_due or not pending.unreadable
+    return bool(pending.lines) or (due_ms is not None and due_ms <= now_ms)
 
 
 def _is_ours(job: Job, view: View) -> bool:
