@@ -27,7 +27,8 @@ from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
 
-LEASE_MS = 5_000
+# Shorter than the net: the first look after the death of an engine finds what it held.
+LEASE_MS = 4_000
 NET_SECONDS = 5.0
 FLOWS = 200
 BUSY_TRIES = 3
@@ -160,6 +161,7 @@ class Dispatcher:
     async def _commit(self, jobs: Sequence[Job]) -> list[bool]:
         async def once(_: int) -> list[bool]:
             now_ms = self._clock.now_ms()
+            self.counts.count(telemetry.ROUNDS, by=len(jobs))
             return await self._rounds.run(jobs, now_ms, now_ms + LEASE_MS)
 
         return await persistently(self._clock, once)

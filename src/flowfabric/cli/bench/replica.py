@@ -1,0 +1,81 @@
+"""One of several engines on one store: timers, dispatch and sweeps, and no worker.
+
+`python -m flowfabric.cli.bench.replica` reads the store and the namespace as one line from its
+standard input, says `ready`, and works until that input ends; then it says how many rounds of
+flows it has dispatched. One that is told to dies before then, at the worst moment there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.transition import Changeset
+from flowfabric.engine.duties import Duties
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.telemetry import ROUNDS
+from flowfabric.store import Store, open_store
+from flowfabric.testing.faults import FaultyStore
+
+READY = "ready"
+STOP_SECONDS = 10.0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where to work. The URL may hold a password, so it is not an argument.
+
+    `commits`: after so many it dies, with flows in its hands; never, if that is zero.
+    """
+
+    url: str
+    namespace: str
+    commits: int = 0
+
+
+class MortalStore(FaultyStore):
+    """The process ends as if it were killed, between taking flows and writing about them."""
+
+    def __init__(self, inner: Store, commits: int) -> None:
+        super().__init__(inner)
+        self._left = commits
+
+    async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        if not self._left:
+            os._exit(1)
+        self._left -= 1
+        return await super().commit_each(batch, now_ms)
+
+
+class Report(msgspec.Struct, frozen=True):
+    dispatches: int
+
+
+async def main() -> None:
+    place = msgspec.json.decode(await asyncio.to_thread(sys.stdin.readline), type=Place)
+    store = open_store(place.url)
+    if place.commits:
+        store = MortalStore(store, place.commits)
+    engine = Engine(store, namespace=place.namespace)
+    await engine.open()
+    try:
+        duties = Duties(engine)
+        duties.start()
+        _say(READY)
+        await asyncio.to_thread(sys.stdin.read)
+        await duties.stop(STOP_SECONDS)
+        _say(msgspec.json.encode(Report(duties.counts.value(ROUNDS))).decode())
+    finally:
+        await engine.close()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
