@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-import asyncpg
 import pytest
 from hypothesis import settings
 
-from flowfabric.core.ids import ExecutionId, partition_of
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Want
 from flowfabric.store import Store, open_store
-from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
-from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.valkey import ValkeyStore
-from flowfabric.store.valkey.calls import command
-from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
+from tests.corrupter import raw_client
+from tests.schemas import SCHEMAS
 from tests.servers import SERVERS, store_url
 
 Size = Literal["small", "long"]
@@ -60,9 +57,11 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 
 async def discard(store: Store) -> None:
     """Close it, and leave nothing of it on a server."""
-    if isinstance(store, PostgresStore | ValkeyStore):
+    if isinstance(store, PostgresStore):
+        return await SCHEMAS.give_back(store)
+    if isinstance(store, ValkeyStore):
         await store.drop()
-    await store.close()
+    return await store.close()
 
 
 @pytest.fixture
@@ -87,30 +86,8 @@ def corrupter(store: Store) -> Corrupter:
     """Writes a state that no reader knows, past the store."""
 
     async def corrupt(id: ExecutionId) -> None:
-        match store:
-            case MemoryStore():
-                store.corrupt(id, "unknown state")
-            case SqliteStore():
-                with sqlite3.connect(store.path) as raw:
-                    raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (id,))
-                raw.close()
-            case PostgresStore() | ValkeyStore():
-                await write_raw(store, id, "state", "melted")
-            case _:
-                raise TypeError(f"nobody has said how to corrupt a {type(store).__name__}")
+        (loaded,) = await store.load(Want(ids=[id]))
+        assert loaded is not None
+        await raw_client(store).write(loaded.head, "state", "melted")
 
     return corrupt
-
-
-async def write_raw(
-    store: PostgresStore | ValkeyStore, id: ExecutionId, column: str, text: str
-) -> None:
-    """Past the store, as a raw client could."""
-    if isinstance(store, ValkeyStore):
-        key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
-        await store.caller.one(command(key, "HSET", key, column, text))
-        return
-    raw = await asyncpg.connect(store.address.dsn)
-    table = f'"{store.address.schema}".execution'
-    await raw.execute(f"UPDATE {table} SET {column} = $2 WHERE id = $1", id, text)  # noqa: S608
-    await raw.close()

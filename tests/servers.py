@@ -7,12 +7,14 @@ No test lives here.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
 from flowfabric.testing.servers import postgres_server, valkey_cluster, valkey_server
+from tests.schemas import SCHEMAS
 
 # Stores that several processes can share, and that outlive them.
 DURABLE = ("sqlite", "postgres", "valkey", "valkey-cluster")
@@ -31,7 +33,7 @@ _PLACE = {
 }
 
 # A test says what is written, not what survives a loss of power.
-_HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+HASTY_POSTGRES = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _HASTY_VALKEY = {"appendonly": "no"}
 
 
@@ -48,13 +50,16 @@ class Servers:
         return self._urls[kind]
 
     def close(self) -> None:
+        for kind, url in self._urls.items():
+            if _PLACE[kind] == "schema" and NAMED_BY[kind] in os.environ:
+                asyncio.run(SCHEMAS.drop(kind, url))
         self._urls.clear()
         self._stack.close()
 
     def _start(self, kind: str) -> str:
         if kind in ("postgres", "postgres-16"):
             version = 16 if kind == "postgres-16" else 18
-            server = postgres_server(version, settings=_HASTY_POSTGRES)
+            server = postgres_server(version, settings=HASTY_POSTGRES)
             return self._stack.enter_context(server).url
         if kind == "valkey":
             return self._stack.enter_context(valkey_server(settings=_HASTY_VALKEY)).url
@@ -67,6 +72,11 @@ SERVERS = Servers()
 def store_url(kind: str, path: Path) -> str:
     """The URL of a store of this kind: the same for the same path, and no other for another."""
     if kind in NAMED_BY:
-        place = f"test_{sha256(str(path).encode()).hexdigest()[:24]}"
+        is_schema = _PLACE[kind] == "schema"
+        place = SCHEMAS.of(kind, path) if is_schema else _prefix(path)
         return f"{SERVERS.url(kind)}?{_PLACE[kind]}={place}"
     return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
+
+
+def _prefix(path: Path) -> str:
+    return f"test_{sha256(str(path).encode()).hexdigest()[:24]}"

@@ -36,7 +36,7 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 │   ├── ExecutionCancelled
 │   ├── ExecutionExpired
 │   └── ExecutionSkipped
-├── ResultTimeout               the result was not there in time; the execution goes on
+├── ResultTimeout               it was not there in time; what was waited for goes on
 ├── TaskError                   raise it in a task to say how the attempt failed
 └── Corrupt                     a stored record cannot be read; alert somebody
 """
@@ -332,7 +332,7 @@ class ExecutionSkipped(ExecutionEnded):
 
 
 class ResultTimeout(FlowFabricError):
-    """The result was not there in time; the execution goes on."""
+    """It was not there in time; what was waited for goes on."""
 
     code = "timeout"
 

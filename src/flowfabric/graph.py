@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, Union
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
@@ -39,6 +39,10 @@ class Condition(NamedTuple):
     kind: EdgeKind
 
 
+# What stands for a result among arguments.
+Source = Union["Node[object]", "Choice[object]", Condition]
+
+
 class Node(Generic[R_co]):
     """One member to be. As an argument it stands for its result."""
 
@@ -58,8 +62,14 @@ class Node(Generic[R_co]):
         return self._id
 
     @property
+    def optional(self) -> Condition:
+        """As an argument: its result, or None if it ended in another way than by success."""
+        return Condition(self, EdgeKind.COMPLETION)
+
+    @property
     def failed(self) -> Condition:
-        """For `after`: when it has failed, was cancelled or ran out of time."""
+        """For `after`: when it has failed, was cancelled or ran out of time, but not when it was
+        skipped. What is to clean up after it runs then, and is skipped otherwise."""
         return Condition(self, EdgeKind.FAILURE)
 
     @property
@@ -120,7 +130,7 @@ class Graph:
         It waits for every node among its arguments, and for those in `after`.
         """
         values = task.handler.bind(args, kwargs)
-        found: list[tuple[str, Node[object] | Choice[object]]] = []
+        found: list[tuple[str, Source]] = []
         plain = {name: _plain(value, escaped(name), found) for name, value in values.items()}
         node: Node[R] = Node(
             f"{task.name}-{len(self._nodes)}",
@@ -149,6 +159,7 @@ class Graph:
             for each in upstream.nodes:
                 self._draw(node, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
         elif isinstance(upstream, Condition):
+            _require_result(upstream, place)
             self._draw(node, upstream, START, place)
         elif isinstance(upstream, Node):
             self._draw(node, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
@@ -226,11 +237,18 @@ def _rest(let_run: bool) -> OnSatisfied:
     return OnSatisfied.LET_RUN if let_run else OnSatisfied.CANCEL_REMAINING
 
 
-def _plain(
-    value: object, path: str, found: list[tuple[str, Node[object] | Choice[object]]]
-) -> object:
+def _require_result(on: Condition, place: str) -> None:
+    if place and on.kind is not EdgeKind.COMPLETION:
+        raise InvalidInput(
+            f"{on.node!r} passes nothing when it is waited for so",
+            field=place,
+            hint="put it into `after`, or pass `node.optional`",
+        )
+
+
+def _plain(value: object, path: str, found: list[tuple[str, Source]]) -> object:
     """The value with nothing where nodes stand; they and their places are put aside."""
-    if isinstance(value, Node | Choice):
+    if isinstance(value, Node | Choice | Condition):
         found.append((path, value))
         return None
     if isinstance(value, Mapping):

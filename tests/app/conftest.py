@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from flowfabric import App
+from flowfabric.store import open_store
+from tests.conftest import discard
 from tests.servers import store_url
 
 
 @pytest.fixture
-def url(store_kind: str, tmp_path: Path) -> str:
-    return store_url(store_kind, tmp_path / "app.db")
+async def url(store_kind: str, tmp_path: Path) -> AsyncIterator[str]:
+    url = store_url(store_kind, tmp_path / "app.db")
+    yield url
+    await discard(open_store(url))
 
 
 @pytest.fixture

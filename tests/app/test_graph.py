@@ -6,7 +6,13 @@ import pytest
 
 from flowfabric import App
 from flowfabric.core.states import PublicState
-from flowfabric.errors import ExecutionCancelled, ExecutionFailed, ExecutionSkipped, InvalidInput
+from flowfabric.errors import (
+    ExecutionCancelled,
+    ExecutionFailed,
+    ExecutionSkipped,
+    InvalidInput,
+    TaskError,
+)
 from tests.app.stage import Gate, running
 
 
@@ -161,3 +167,119 @@ async def test_arguments_of_the_wrong_type_are_found_where_they_are_made(app: Ap
 
     with pytest.raises(InvalidInput):
         app.graph("bad").add(number, "one")
+
+
+async def test_an_optional_result_is_none_when_there_is_none(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        if n < 0:
+            raise ValueError("negative")
+        return n
+
+    @app.task
+    async def both(first: int | None, second: int | None) -> list[int | None]:
+        return [first, second]
+
+    g = app.graph("optional")
+    good, bad = g.add(number, 1), g.add(number, -1)
+    last = g.add(both, good.optional, second=bad.optional)
+    async with running(app):
+        run = await g.submit()
+        assert await run.result(last) == [1, None]
+
+
+@pytest.mark.parametrize("store_kind", ["memory"])
+async def test_only_what_may_have_a_result_can_be_an_argument(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    g = app.graph("wrong")
+    node = g.add(number, 1)
+    for condition in (node.ended, node.failed):
+        with pytest.raises(InvalidInput, match="passes nothing") as raised:
+            g.add(number, condition)
+        assert raised.value.field == "n"
+
+
+async def test_who_waits_for_a_cancel_hears_who_was_cancelled(app: App) -> None:
+    gate = Gate()
+
+    @app.task
+    async def stuck() -> str:
+        await gate.wait()
+        return "stuck"
+
+    @app.task
+    async def use(text: str) -> str:
+        return text
+
+    g = app.graph("stopped")
+    first = g.add(stuck)
+    then = g.add(use, first)
+    async with running(app):
+        run = await g.submit()
+        await gate.reached.wait()
+        done = await run.cancel("enough", wait="30s")
+        assert (done.status, set(done.cancelled)) == ("cancelled", {first.id, then.id})
+        await gate.cancelled.wait()
+        flow = await run.wait()
+        backlog = await run.backlog()
+        assert (flow.state, backlog.owed, backlog.is_listed) == ("cancelled", [], False)
+        with pytest.raises(ExecutionCancelled, match="enough"):
+            await run.result(then)
+        with pytest.raises(InvalidInput, match="no policy"):
+            await run.cancel(policy="everything")
+
+
+async def test_flows_are_found_again_by_name_state_and_page(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    made: list[str] = []
+    for name in ("etl", "etl", "other"):
+        g = app.graph(name)
+        g.add(number, len(made))
+        made.append((await g.submit()).id)
+    first = await app.flows(name="etl", limit=1)
+    second = await app.flows(name="etl", limit=1, after=first.cursor or "")
+    assert [flow.id for page in (first, second) for flow in page.items] == sorted(made[:2])
+    assert second.cursor is None
+    await (await app.flow_handle(made[0])).cancel()
+    assert [flow.id for flow in (await app.flows(state="cancelled")).items] == made[:1]
+    assert {flow.id for flow in (await app.flows(state="open")).items} == set(made[1:])
+    assert (await app.flows(namespace="elsewhere")).items == []
+    with pytest.raises(InvalidInput, match="no state of a flow"):
+        await app.flows(state="melted")
+    again = await app.flow_handle(made[1])
+    (row,) = (await again.members(states=["waiting"])).items
+    assert (row.kind, (await again.status()).name) == ("number", "etl")
+    with pytest.raises(InvalidInput, match="no state"):
+        await again.members(states=["melted"])
+    with pytest.raises(InvalidInput):
+        await app.flow_handle("nonsense")
+    async with running(app):
+        assert (await again.wait()).completed == 1
+
+
+async def test_a_member_runs_again_with_what_depended_on_it(app: App) -> None:
+    runs: list[str] = []
+
+    @app.task
+    async def flaky(name: str) -> str:
+        runs.append(name)
+        if len(runs) == 1:
+            raise TaskError("not yet", fatal=True)
+        return name
+
+    g = app.graph("again")
+    first = g.add(flaky, "first")
+    then = g.add(flaky, first)
+    async with running(app):
+        run = await g.submit()
+        assert (await run.wait()).skipped == 1
+        await run.replay(first, "it is there now", downstream=True)
+        assert await run.result(then) == "first"
+        flow = await run.wait()
+    assert (flow.completed, flow.failed, flow.skipped) == (2, 0, 0)

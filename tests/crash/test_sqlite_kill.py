@@ -27,7 +27,7 @@ from flowfabric.testing.crash import (
     result_of,
     run_and_kill,
 )
-from flowfabric.testing.invariants import broken
+from flowfabric.testing.invariants import broken, broken_promises
 from flowfabric.testing.picture import Picture, look
 from tests.conftest import Size
 
@@ -112,6 +112,7 @@ class Lab:
     async def _check(self, engine: Engine, clock: VirtualClock) -> None:
         picture = await look(engine.store, clock.now_ms())
         assert broken(picture, skew_ms=SKEW_LIMIT_MS) == []
+        assert await broken_promises(engine.store, clock.now_ms()) == []
         assert unkept(picture, self.told) == []
         assert doubled(picture) == []
         self.executions = len(picture.rows)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from typing import assert_never
 
-import msgspec
 import pytest
 
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution
 from flowfabric.core.operator import RECHECK_MS
 from flowfabric.core.states import PublicState, Reason, State
-from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Duty
+from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS, Due, Duty, on_due
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.telemetry import TIMERS_DONE
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
-from flowfabric.store.memory import MemoryStore
-from flowfabric.store.postgres import PostgresStore
-from flowfabric.store.sqlite import SqliteStore
-from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing.build import execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
-from tests.conftest import write_raw
+from tests.conftest import SIZE
+from tests.corrupter import raw_client
 from tests.engine.desk import Desk
 
 
@@ -158,6 +155,59 @@ async def test_several_timekeepers_share_the_work(desk: Desk, keepers: int) -> N
     assert kinds == [1] * 60
 
 
+# What one partition has due, in how many others one is due, and what a round takes.
+CROWD, OTHERS, ROUND = (5_000, 255, 500) if SIZE == "long" else (50, 20, 10)
+
+
+async def rounds_until_done(keeper: Timekeeper) -> int:
+    rounds = 1
+    while (await keeper.run_once()).again:
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.lab
+async def test_a_crowd_in_one_partition_keeps_no_other_waiting(desk: Desk) -> None:
+    due_ms = desk.clock.now_ms() + 1_000
+    ids = [execution_id(number, partition=0) for number in range(CROWD)]
+    ids += [execution_id(number, partition=number) for number in range(1, OTHERS + 1)]
+    await desk.engine.submit([order(id=id, delay_until_ms=due_ms) for id in ids])
+    desk.clock.set(due_ms)
+    keeper = Timekeeper(desk.store, desk.engine.clock, batch=ROUND)
+    assert await rounds_until_done(keeper) <= len(ids) // ROUND + 1
+    assert keeper.counts.labels(TIMERS_DONE) == {"delayed_promoter": len(ids)}
+
+
+@pytest.mark.lab
+async def test_poison_at_the_head_keeps_nothing_back(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = desk.clock.now_ms()
+    bad = {execution_id(number) for number in range(2 * ROUND)}
+    good = [execution_id(number) for number in range(2 * ROUND, 3 * ROUND)]
+    await desk.engine.submit([order(id=id, delay_until_ms=now_ms + 1_000) for id in sorted(bad)])
+    await desk.engine.submit([order(id=id, delay_until_ms=now_ms + 2_000) for id in good])
+
+    def spoilt(row: Execution, now_ms: int) -> Due:
+        if row.id in bad:
+            raise RuntimeError("cannot be decided")
+        return on_due(row, now_ms)
+
+    monkeypatch.setattr("flowfabric.engine.timekeeper.on_due", spoilt)
+    desk.clock.advance(2_000)
+    keeper = Timekeeper(desk.store, desk.engine.clock, batch=ROUND)
+    sweeps = [await keeper.run_once() for _ in range(4)]
+    assert [(sweep.processed, sweep.errors) for sweep in sweeps] == [
+        (0, ROUND),
+        (0, ROUND),
+        (ROUND, 0),
+        (0, 0),
+    ]
+    # A new engine finds them where this one put them.
+    assert (await desk.another().timekeeper.run_once()).errors == 0
+    assert {(await desk.head(id)).failures for id in bad} == {1}
+
+
 class TestPoison:
     """A row that cannot be handled moves forward in time and is parked in the end."""
 
@@ -230,15 +280,7 @@ class TestPoison:
 
 async def write_policy(desk: Desk, id: ExecutionId, text: str) -> None:
     """Past the engine, as a later version of it might: the column is written once."""
-    match desk.store:
-        case MemoryStore() as memory:
-            memory._rows[id] = msgspec.structs.replace(memory._rows[id], policy=text)
-        case SqliteStore() as file:
-            with sqlite3.connect(file.path) as raw:
-                raw.execute("UPDATE execution SET policy = ? WHERE id = ?", (text, id))
-            raw.close()
-        case PostgresStore() | ValkeyStore() as server:
-            await write_raw(server, id, "policy", text)
+    await raw_client(desk.store).write(await desk.head(id), "policy", text)
 
 
 class TestWaking:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from flowfabric.core.flow.adding import Addition
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.inputs import Passed
-from flowfabric.core.flow.model import EdgeState, Join, LineKind, OnSatisfied
+from flowfabric.core.flow.model import START, EdgeState, GroupKey, Join, LineKind, OnSatisfied
 from flowfabric.core.model import Want
 from flowfabric.core.states import PublicState
-from flowfabric.errors import InvalidGraph
+from flowfabric.errors import (
+    FlowAlreadyTerminal,
+    InvalidGraph,
+    InvalidInput,
+    StaleGraphRevision,
+)
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
+from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, links, member, order, plan
 from tests.flow.desk import FlowDesk
 
@@ -113,3 +120,92 @@ async def test_a_member_that_expires_unclaimed_tells_its_flow(desk: FlowDesk) ->
     )
     await desk.dispatch()
     assert await desk.states("ab") == {"a": "expired", "b": "skipped"}
+
+
+async def test_new_members_wait_from_their_first_moment(desk: FlowDesk) -> None:
+    await desk.draw(plan("a"))
+    new = Addition(orders=[order("b"), order("c")], links=links("a>b b>c"))
+    grown = await desk.engine.flows.build.add(FLOW, new, expected_revision=1)
+    assert (grown.members, grown.edges, grown.graph_revision) == (3, 2, 5)
+    assert await desk.states("bc") == dict.fromkeys("bc", "blocked_dependencies")
+    assert "dependencies_added" not in await desk.history(member("b"))
+    again = await desk.engine.flows.build.add(FLOW, new)
+    assert (again.changed, again.graph_revision) == (False, 5)
+    await desk.ended("a")
+    await desk.ended("b")
+    await desk.ended("c")
+    assert await desk.counters() == {"completed": 3}
+
+
+async def test_new_members_may_wait_for_what_has_ended(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab"))
+    await desk.ended("a")
+    await desk.ended("b", outcome="failed")
+    first = Policy(Join.ANY_OF, 1, OnSatisfied.LET_RUN)
+    new = Addition(
+        orders=[order(name) for name in "xyz"],
+        links=links("a>x b>y a>z b>z"),
+        policies={GroupKey(member("z"), START): first},
+    )
+    await desk.engine.flows.build.add(FLOW, new)
+    assert await desk.states("xyz") == {
+        "x": "waiting",
+        "y": "blocked_dependencies",
+        "z": "waiting",
+    }
+    await desk.dispatch()
+    assert await desk.state("y") == "skipped"
+    assert (await desk.edge("a", "z")).attempt == 0
+    assert await desk.counters() == {"completed": 1, "failed": 1, "skipped": 1}
+    assert await desk.lines() == []
+
+
+@pytest.mark.parametrize("store_kind", ["memory"])
+@pytest.mark.parametrize(
+    ("edges", "code"),
+    [
+        ("x>a", "invalid_dependency"),
+        ("x>x", "self_referencing_edge"),
+        ("n>x", "execution_not_in_flow"),
+        ("x>y y>x", "cycle_detected"),
+        ("a>x a>x", "dependency_already_exists"),
+    ],
+)
+async def test_new_members_that_make_no_flow_are_refused_as_a_whole(
+    desk: FlowDesk, edges: str, code: str
+) -> None:
+    await desk.draw(plan("a"))
+    before = await everything(desk.store)
+    new = Addition(orders=[order("x"), order("y")], links=links(edges))
+    with pytest.raises(InvalidGraph) as raised:
+        await desk.engine.flows.build.add(FLOW, new)
+    assert raised.value.code == code
+    assert await everything(desk.store) == before
+
+
+async def test_new_members_come_to_an_open_flow_of_the_revision_that_is_known(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("a"))
+    new = Addition(orders=[order("x")])
+    add = desk.engine.flows.build.add
+    with pytest.raises(StaleGraphRevision):
+        await add(FLOW, new, expected_revision=7)
+    with pytest.raises(InvalidInput, match="exists already"):
+        await add(FLOW, Addition(orders=[order("a"), order("x")]))
+    with pytest.raises(InvalidInput, match="in portions"):
+        await add(FLOW, Addition(orders=[order(number) for number in range(1_000, 1_600)]))
+    await desk.engine.flows.cancel(FLOW)
+    with pytest.raises(FlowAlreadyTerminal):
+        await add(FLOW, new)
+    assert (await desk.flow()).total == 1
+
+
+async def test_counters_are_exact_for_who_asks_for_it(desk: FlowDesk) -> None:
+    await desk.draw(plan("abc", "a>b"))
+    await desk.end("a")
+    await desk.end("c", outcome="failed")
+    assert (await desk.flow()).ended == 0
+    flow = await desk.engine.flows.counted(FLOW)
+    assert (flow.completed, flow.failed) == (1, 1)
+    assert await desk.state("b") == "waiting"

@@ -10,7 +10,7 @@ from flowfabric.core.flow.dispatch import NoOp
 from flowfabric.core.flow.model import CancelPolicy, EdgeKind, FlowState, LineKind
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_cancelling import Backlog, CancelStatus
-from flowfabric.errors import Conflict, ResultTimeout
+from flowfabric.errors import Conflict, FlowNotFound, ResultTimeout
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, links, member, plan
@@ -180,6 +180,7 @@ async def test_a_cancel_that_others_always_overtake_says_so(desk: FlowDesk) -> N
     assert faulty.calls[Verb.COMMIT] == 3
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 async def test_a_clean_up_runs_when_what_it_cleans_up_for_went_wrong(
     desk: FlowDesk, outcome: str
@@ -191,6 +192,7 @@ async def test_a_clean_up_runs_when_what_it_cleans_up_for_went_wrong(
     assert await desk.states("xy") == {"x": "waiting", "y": "waiting"}
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 async def test_a_clean_up_is_skipped_when_nothing_was_begun(desk: FlowDesk) -> None:
     """The upstream was skipped, or succeeded: in neither case is there anything to clean up."""
     edges = [*links("a>b"), *links("b>x a>y", kind=EdgeKind.FAILURE)]
@@ -202,3 +204,29 @@ async def test_a_clean_up_is_skipped_when_nothing_was_begun(desk: FlowDesk) -> N
     await desk.draw(plan("ax", edges, flow=other))
     await desk.ended("a", flow=other)
     assert await desk.state("x", other) == "skipped"
+
+
+async def test_a_flow_that_is_being_submitted_cannot_be_cancelled(desk: FlowDesk) -> None:
+    await desk.draw(plan(""))
+    closed = Changeset(flows=[FlowPatch(FLOW, 1, {"is_open": False})])
+    assert await desk.store.commit(closed, desk.clock.now_ms())
+    with pytest.raises(FlowNotFound):
+        await desk.engine.flows.cancel(FLOW)
+    assert await desk.engine.flows.read.describe(FLOW) is None
+
+
+@pytest.mark.parametrize("downstream", [False, True])
+@pytest.mark.parametrize("store_kind", ["memory"])
+async def test_a_member_of_a_cancelled_flow_that_is_replayed_runs_alone(
+    desk: FlowDesk, downstream: bool
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.flows.cancel(FLOW, wait_ms=1_000)
+    assert await desk.states("ab") == {"a": "failed", "b": "skipped"}
+    await desk.engine.replay(member("a"), downstream=downstream)
+    await desk.ended("a")
+    ended = "cancelled" if downstream else "skipped"
+    assert await desk.states("ab") == {"a": "completed", "b": ended}
+    assert await desk.counters() == {"completed": 1, ended: 1}
+    assert await desk.lines() == []

@@ -10,6 +10,7 @@ from flowfabric.errors import Conflict
 from flowfabric.store import Store
 from flowfabric.testing import Kind
 from flowfabric.testing.flows import flow_id
+from flowfabric.testing.invariants import broken_promises
 from tests.conftest import Size
 from tests.flow.desk import FlowDesk
 from tests.flow.dying import WRITES, Died, Mortal
@@ -72,3 +73,4 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
             assert (await desk.lines(wanted.id), await desk.claim(1)) == ([], [])
             continue
         assert seen == expected, (at, kind, alive.writes[at - 1])
+    assert await broken_promises(desk.store, desk.clock.now_ms()) == []

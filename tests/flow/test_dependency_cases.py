@@ -84,6 +84,7 @@ async def test_the_net_leaves_a_flow_to_who_works_on_it(desk: FlowDesk) -> None:
     assert len(await desk.lines()) == 1
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
 @pytest.mark.parametrize("verb", [Verb.PENDING, Verb.GRAPH])
 async def test_trouble_of_the_net_is_counted_and_left_for_the_next_cycle(
     desk: FlowDesk, verb: Verb

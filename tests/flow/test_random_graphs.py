@@ -25,6 +25,7 @@ from flowfabric.testing import Kind
 from flowfabric.testing.build import policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import flow_id, member, plan
+from flowfabric.testing.invariants import broken_promises
 from tests.conftest import SIZE, discard
 from tests.flow.desk import BROKEN, FlowDesk
 from tests.flow.dying import Died, Mortal
@@ -221,4 +222,5 @@ def test_a_random_graph_ends_as_the_rules_say(store_kind: str, tmp_path: Path) -
             runner.run(played(store, clock, world))
 
         ends()
+        assert runner.run(broken_promises(store, clock.now_ms())) == []
         runner.run(discard(store))

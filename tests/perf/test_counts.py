@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.core.flow.graph import Link, Plan
+from flowfabric.core.ids import FlowId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed
@@ -17,6 +19,7 @@ from flowfabric.store import Store, open_store
 from flowfabric.store.trips import Count
 from flowfabric.testing.build import LANE, TTL_MS, WORKER, order
 from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from flowfabric.worker.worker import Worker
 from tests.perf.table import difference, expected
 from tests.perf.warp import WarpLoop, run_warped, watched
@@ -28,7 +31,7 @@ MINUTE_SECONDS = 60.0
 
 MEASURED = {
     *("submit_1", "submit_100", "claim_1", "claim_100", "complete_1", "complete_100"),
-    *("renew_100", "idle_minute"),
+    *("renew_100", "idle_minute", "fan_out_100", "fan_in_100"),
 }
 
 
@@ -67,6 +70,12 @@ class Till:
         assert all(answer.error is None for answer in answers)
         return self._store.trips.count.since(before)
 
+    async def hop(self) -> Count:
+        """What was hinted at, and nothing else."""
+        before = self._store.trips.count
+        assert await self.engine.dispatcher.run_once(everything=False) == 1
+        return self._store.trips.count.since(before)
+
     async def complete(self, leases: Sequence[Lease]) -> Count:
         before = self._store.trips.count
         answers = await self.engine.finish([Completed(lease, b"1") for lease in leases])
@@ -96,6 +105,39 @@ async def test_renewing_costs_what_the_table_says(
     leases = (await till.claim(100))[1]
     clock.advance(TTL_MS // 3)
     assert difference(store_kind, "renew_100", await till.renew(leases)) == ""
+
+
+async def test_hops_of_a_flow_cost_what_the_table_says(
+    store: Store, store_kind: str, clock: VirtualClock
+) -> None:
+    """One end releases a hundred, and a hundred ends release one: each by a hint, as in life."""
+    till = Till(store, clock)
+    await till.open()
+    store.hints.subscribe(till.engine.dispatcher.hear)
+    told: list[str] = []
+    for flow in (flow_id(2), FLOW):
+        # The first one is for what is opened or remembered at first use.
+        submitted = await till.engine.flows.submit(fan(100, flow))
+        assert submitted.created
+        await till.engine.dispatcher.drain()
+        await till.complete((await till.claim(1))[1])
+        out = await till.hop()
+        await till.complete((await till.claim(100))[1])
+        back = await till.hop()
+        await till.complete((await till.claim(1))[1])
+        await till.hop()
+        told = [
+            difference(store_kind, "fan_out_100", out),
+            difference(store_kind, "fan_in_100", back),
+        ]
+    assert "\n".join(filter(None, told)) == ""
+
+
+def fan(width: int, flow: FlowId) -> Plan:
+    names = list(range(1_000, 1_000 + width))
+    edges = [Link(member("a", flow), member(name, flow)) for name in names]
+    edges += [Link(member(name, flow), member("z", flow)) for name in names]
+    return plan(["a", *names, "z"], edges, flow=flow)
 
 
 def test_an_idle_minute_costs_what_the_table_says(

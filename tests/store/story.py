@@ -16,9 +16,13 @@ from pathlib import Path
 
 import asyncpg
 
+from flowfabric.core.flow.graph import Policy
+from flowfabric.core.flow.model import Join, OnSatisfied
+from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.lifecycle import Failure, complete, fail
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.engine.engine import Engine
 from flowfabric.store import Store, open_store
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.queries import migration_names, migrations, statements
@@ -26,12 +30,19 @@ from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, put, take
+from flowfabric.testing.flows import FLOW, member, plan
 from flowfabric.testing.servers import postgres_server, valkey_server
 from tests.store.valkey import keys
 
 MADE = Path(__file__).with_name("made")
-POSTGRES_TABLES = ("meta", "execution", "attempt", "tag", "idempotency", "lane", "log")
+POSTGRES_TABLES = (
+    *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log"),
+    *("flow", "edge", "edge_group", "line"),
+)
 DELAY_MS = 60_000
+# The first version of each kind of store whose file has a flow in it.
+FLOWS_SINCE = {"sqlite": 2, "postgres": 2, "valkey": 2}
+RACE = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
 
 
 async def tell(store: Store, clock: VirtualClock) -> None:
@@ -53,6 +64,40 @@ async def tell(store: Store, clock: VirtualClock) -> None:
     assert await store.commit(Changeset(lanes=[pause]), clock.now_ms())
 
 
+async def tell_flow(store: Store, clock: VirtualClock) -> None:
+    """A flow in the middle of everything: a race is decided and its loser is owed a cancel, a join
+    has pending edges, and an end has not been dispatched yet."""
+    clock.advance(10)
+    engine = Engine(store, clock=clock)
+    drawn = plan("abcdxyz", "a>x b>x c>y d>y y>z", policies={"x": RACE})
+    assert (await engine.flows.submit(drawn)).created
+    (winner,) = await take(store, clock, only=member("a"))
+    await apply(store, clock, complete(winner, clock.now_ms(), b"\0a\xff"))
+    # One round and no more, as if the dispatcher had died after it.
+    jobs = await engine.dispatcher._take([FLOW])
+    assert await engine.dispatcher._commit(jobs) == [True]
+    (told,) = await take(store, clock, only=member("c"))
+    await apply(store, clock, complete(told, clock.now_ms(), b"\0c\xff"))
+
+
+async def flow_of(store: Store) -> View:
+    """All there is of the flow of the story."""
+    members = [member(name) for name in "abcdxyz"]
+    sight = Sight(flow=FLOW, heads=members, groups=members, whole=True, lines=True)
+    return (await store.graph([sight]))[0]
+
+
+async def tell_all(store: Store, clock: VirtualClock, kind: str, number: int) -> None:
+    """What a file of this version holds."""
+    await tell(store, clock)
+    if number >= FLOWS_SINCE[kind]:
+        await tell_flow(store, clock)
+
+
+def number_of(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
 def versions(kind: str) -> list[str]:
     """The files of this kind of store, oldest first."""
     return sorted(path.name for path in MADE.iterdir() if path.name.startswith(f"{kind}-"))
@@ -71,7 +116,7 @@ async def save_sqlite() -> str:
         path = Path(folder) / "store.db"
         store = open_store(f"sqlite:///{path}", clock=clock)
         await store.migrate()
-        await tell(store, clock)
+        await tell_all(store, clock, "sqlite", version("sqlite"))
         await store.close()
         with sqlite3.connect(path) as raw:
             pragmas = [
@@ -97,11 +142,11 @@ async def open_postgres(name: str, url: str, clock: VirtualClock) -> Store:
     """The schema as its migrations make it, and the rows as they were."""
     store = PostgresStore(url, clock=clock)
     rows: dict[str, list[str]] = json.loads((MADE / name).read_text(encoding="utf-8"))
-    steps = migrations("postgres")[: int(name.rpartition("-")[2])]
+    steps = migrations("postgres")[: number_of(name)]
     schema = f'"{store.address.schema}"'
     raw = await asyncpg.connect(store.address.dsn)
     try:
-        await raw.execute(f"CREATE SCHEMA {schema}")
+        await raw.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
         await raw.execute(statements("postgres")["migration_table"].format(schema=schema))
         for step in steps:
             await raw.execute(step.format(schema=schema))
@@ -120,7 +165,7 @@ async def save_postgres() -> str:
     with postgres_server() as server:
         store = PostgresStore(server.url, clock=clock)
         await store.migrate()
-        await tell(store, clock)
+        await tell_all(store, clock, "postgres", version("postgres"))
         await store.close()
         raw = await asyncpg.connect(server.url)
         rows = {
@@ -145,7 +190,7 @@ async def save_valkey() -> str:
     with valkey_server() as server:
         store = open_store(server.url, clock=clock)
         await store.migrate()
-        await tell(store, clock)
+        await tell_all(store, clock, "valkey", version("valkey"))
         saved = await keys.save(store)
         await store.close()
     return saved

@@ -7,21 +7,26 @@ from pathlib import Path
 import pytest
 
 from flowfabric.core.lifecycle import complete
-from flowfabric.core.model import Inserted, Query
+from flowfabric.core.model import Inserted
 from flowfabric.core.states import State
+from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store import Store
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.build import execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, take
+from flowfabric.testing.conformance.steps import apply, head, take
 from flowfabric.testing.picture import look
 from tests.conftest import discard
+from tests.flow.desk import FlowDesk
 from tests.servers import store_url
 from tests.store import story
 
 MADE = [(kind, name) for kind in story.SAVE for name in story.versions(kind)]
+WITH_FLOW = [
+    (kind, name) for kind, name in MADE if story.number_of(name) >= story.FLOWS_SINCE[kind]
+]
 
 
 async def opened(kind: str, name: str, path: Path, clock: VirtualClock) -> Store:
@@ -42,11 +47,12 @@ async def test_a_store_of_an_earlier_version_is_upgraded_and_goes_on(
     kind: str, name: str, tmp_path: Path, clock: VirtualClock
 ) -> None:
     model = MemoryStore(clock)
-    await story.tell(model, clock)
+    await story.tell_all(model, clock, kind, story.number_of(name))
     store = await opened(kind, name, tmp_path / "store.db", clock)
     await store.migrate()
     now_ms = clock.now_ms()
     assert (await look(store, now_ms)).alike() == (await look(model, now_ms)).alike()
+    assert await story.flow_of(store) == await story.flow_of(model)
 
     repeated = submissions([order(9, key="key", digest="one")], now_ms)
     known = Inserted(execution_id(0), created=False, digest="one")
@@ -56,6 +62,26 @@ async def test_a_store_of_an_earlier_version_is_upgraded_and_goes_on(
         pass
     for lease in await take(store, clock, 3) + await take(store, clock, lanes=("busy",)):
         await apply(store, clock, complete(lease, clock.now_ms(), b"1"))
-    states = [row.state for row in await store.find(Query())]
+    states = [(await head(store, execution_id(number))).state for number in range(5)]
     assert states == [State.COMPLETED] * 5
+    await discard(store)
+
+
+@pytest.mark.parametrize(("kind", "name"), WITH_FLOW, ids=[name for _, name in WITH_FLOW])
+async def test_a_flow_of_an_earlier_version_goes_on_where_it_was(
+    kind: str, name: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """What was owed is paid, what was not dispatched is, and what waits is released."""
+    await story.tell_all(MemoryStore(clock), clock, kind, story.number_of(name))
+    store = await opened(kind, name, tmp_path / "store.db", clock)
+    desk = FlowDesk(store, clock)
+    await desk.engine.open()
+    assert {line.kind for line in await desk.lines()} == {"cancel_siblings", "ended"}
+    clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert await desk.states("abx") == {"a": "completed", "b": "cancelled", "x": "waiting"}
+    for each in "dyzx":
+        await desk.ended(each)
+    assert await desk.counters() == {"completed": 6, "cancelled": 1}
+    assert await desk.lines() == []
     await discard(store)

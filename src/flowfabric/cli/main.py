@@ -16,6 +16,7 @@ from flowfabric.cli.bench.command import bench
 from flowfabric.cli.db import db
 from flowfabric.cli.demo.command import demo
 from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
+from flowfabric.cli.keeping import doctor, sweep
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
 
 HELP = """FlowFabric: work that survives crashes, in Python.
@@ -25,6 +26,7 @@ Examples:
   ff demo                            watch a worker die and its work be finished
   ff bench cycle --store sqlite      measure this machine
   ff db size                         what a store holds and takes
+  ff doctor                          what is wrong, if anything
   ff --log-level info --log-format json demo
 
 `flowfabric`, `ff` and `python -m flowfabric` are the same command.
@@ -41,6 +43,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(sweep)
+app.command()(doctor)
 app.add_typer(bench)
 app.add_typer(db)
 

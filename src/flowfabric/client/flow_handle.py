@@ -14,7 +14,7 @@ from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Event
-from flowfabric.core.states import State
+from flowfabric.core.states import PublicState, State
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cancelling import Backlog, FlowCancel
 from flowfabric.engine.flows import Picture
@@ -72,7 +72,7 @@ class FlowHandle:
                 await asyncio.gather(*(self._results.wait(id) for id in members))
         except TimeoutError:
             raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
-        return await self.status()
+        return await self._engine.flows.counted(self.id)
 
     async def status(self) -> Flow:
         """The flow as it is now; counters follow the ends of members by a few milliseconds."""
@@ -110,6 +110,12 @@ class FlowHandle:
     async def backlog(self) -> Backlog:
         """What its cancel has to do yet: who is owed one, how many have acknowledged."""
         return await self._engine.flows.backlog(self.id)
+
+    async def replay(
+        self, node: Member[object], reason: str = "", *, downstream: bool = False
+    ) -> PublicState:
+        """Run a member again that has ended; `downstream`, with all that depended on its end."""
+        return await self._engine.replay(node.id, reason, downstream=downstream)
 
     async def events(self, node: Member[object]) -> list[Event]:
         """What happened to one member so far, oldest first."""

@@ -44,6 +44,7 @@ from flowfabric.engine.outcomes import (
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.waves import waves
 from flowfabric.errors import (
+    ExecutionNotFound,
     ExecutionNotLeaseable,
     FlowFabricError,
     IdempotencyConflict,
@@ -316,13 +317,16 @@ class Engine:
         return PublicState.CANCELLED
 
     async def expire(self, id: ExecutionId, reason: ExpireReason) -> bool:
-        """End it as expired; False when it was over already."""
+        """End it as expired; False when it was over already, or never was."""
 
         def decision(row: Execution, now_ms: int) -> Transition | bool:
             transition = operator.expire(row, now_ms, reason)
             return False if transition is None else transition
 
-        return isinstance(await self._decide(id, decision), Transition)
+        try:
+            return isinstance(await self._decide(id, decision), Transition)
+        except ExecutionNotFound:
+            return False
 
     async def revoke(
         self, id: ExecutionId, reason: str = OPERATOR, *, worker: str | None = None

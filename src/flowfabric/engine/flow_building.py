@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from flowfabric.core.flow import growing
+from flowfabric.core.flow.adding import Addition, add
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import START, Flow, Group, GroupKey
 from flowfabric.core.flow.replay import dependants, replay_member
@@ -25,8 +26,9 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import PUBLIC, PublicState, State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.rounds import ALL_EDGES
-from flowfabric.errors import Conflict, InvalidInput
+from flowfabric.errors import Conflict, InvalidInput, LaneClosed
 
 
 class Grown(msgspec.Struct, frozen=True):
@@ -49,9 +51,10 @@ Judge = Callable[[Flow, View, int], tuple[Round, Group]]
 class FlowBuilding:
     """Every verb is one guarded change of the flow, decided again when somebody was faster."""
 
-    def __init__(self, writes: FlowWrites) -> None:
+    def __init__(self, writes: FlowWrites, lanes: Lanes) -> None:
         self.counts = PartitionCounts()
         self._writes = writes
+        self._lanes = lanes
 
     async def join(self, flow: FlowId, id: ExecutionId) -> Grown:
         """Make an execution a member of a flow in the same partition."""
@@ -73,6 +76,33 @@ class FlowBuilding:
             return (_changes(work) if changed else None), _grown(work, changed=changed)
 
         return await self._writes.change(Sight(flow=flow, heads=[id]), decide)
+
+    async def add(
+        self, flow: FlowId, new: Addition, *, expected_revision: int | None = None
+    ) -> Grown:
+        """Make new members with all that they wait for; repeating it changes nothing."""
+        closed = await self._lanes.closed({order.lane for order in new.orders})
+        for lane, state in closed.items():
+            raise LaneClosed(f"lane '{lane}' is {state}", field="lane")
+        ids = new.ids
+
+        def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset | None, Grown]:
+            work = _round(seen, view, now_ms)
+            there = [id for id in ids if work.head(id) is not None]
+            if there and all(view.heads[id].flow == flow for id in there) and there == ids:
+                return None, _grown(work, changed=False)
+            if there:
+                raise InvalidInput(
+                    f"{there[0]} exists already", field="orders", hint="mint new ids"
+                )
+            growing.require_revision(seen, expected_revision)
+            members = [id for id, head in view.heads.items() if head.flow == flow]
+            add(work, new, members, self.counts)
+            return _changes(work), _grown(work)
+
+        ends = [end for link in new.links for end in (link.upstream, link.downstream)]
+        sight = Sight(flow=flow, heads=list(dict.fromkeys([*ids, *ends])))
+        return await self._writes.change(sight, decide)
 
     async def link(self, flow: FlowId, new: Link, *, expected_revision: int | None = None) -> Grown:
         """Draw an edge; with an expected revision, only if the graph is as the caller knows it."""

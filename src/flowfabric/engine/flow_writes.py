@@ -35,8 +35,9 @@ class FlowWrites:
         self._clock = clock
 
     async def view(self, sight: Sight) -> tuple[Flow, View]:
+        """A flow that is still being submitted is not there for anybody but its submitter."""
         view = (await self._store.graph([sight]))[0]
-        if view.flow is None:
+        if view.flow is None or not view.flow.is_open:
             raise FlowNotFound(f"there is no flow {sight.flow}", details={"flow": sight.flow})
         return view.flow, view
 

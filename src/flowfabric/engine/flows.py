@@ -6,12 +6,14 @@ opens it: at that moment everything is there, before it nothing is.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.changes import FlowPatch
+from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.graph import Drawn, Plan, draw
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.flow.model import (
@@ -30,7 +32,13 @@ from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_building import FlowBuilding
-from flowfabric.engine.flow_cancelling import Backlog, FlowCancel, FlowCancelling
+from flowfabric.engine.flow_cancelling import (
+    PAUSE_MAX_SECONDS,
+    PAUSE_SECONDS,
+    Backlog,
+    FlowCancel,
+    FlowCancelling,
+)
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
@@ -70,8 +78,9 @@ class Flows:
         self._store = store
         self._clock = clock
         self._lanes = lanes
+        self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
-        self.build = FlowBuilding(self._writes)
+        self.build = FlowBuilding(self._writes, lanes)
         self.read = FlowReading(store)
         self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
 
@@ -151,6 +160,29 @@ class Flows:
     async def flow(self, id: FlowId) -> Flow:
         """The flow itself, or `FlowNotFound`."""
         return (await self._writes.view(Sight(flow=id)))[0]
+
+    async def counted(self, id: FlowId) -> Flow:
+        """The flow once its counters know of the ends that have happened; whoever asks helps.
+
+        Ends that are put off because of trouble are not waited for.
+        """
+        pause = PAUSE_SECONDS
+        while True:
+            flow, view = await self._writes.view(Sight(flow=id, lines=True))
+            now_ms = self._clock.now_ms()
+            due = [line for line in view.lines if line.next_try_ms <= now_ms]
+            ended = [line for line in due if line.kind is LineKind.ENDED]
+            if not ended or flow.parked or flow.next_try_ms > now_ms:
+                return flow
+            if isinstance(await self._dispatched(ended[0]), NoOp):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSE_MAX_SECONDS)
+
+    async def _dispatched(self, line: Line) -> Advanced | NoOp:
+        try:
+            return await self._dispatcher.dispatch(line)
+        except Conflict:
+            return NoOp("others are at it")
 
     async def picture(self, id: FlowId) -> Picture:
         """All of it: members, edges, groups."""

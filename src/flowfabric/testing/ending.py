@@ -15,11 +15,14 @@ from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.testing.claiming import Ask, claim
 from flowfabric.testing.driver import ROUNDS_MAX, Broken, Driver, require
 from flowfabric.testing.holding import hold
+from flowfabric.testing.invariants import broken_promises
 from flowfabric.testing.picture import ALL, Picture
 
 
 async def finish_everything(driver: Driver) -> None:
     """Open the lanes, then serve timers, operators' blocks and workers, round by round."""
+    lying = await broken_promises(driver.store, driver.clock.now_ms())
+    require(not lying, f"nothing will wake them: {lying}")
     for lane in driver.picture.lanes:
         await driver.set_lane(lane.name, LaneState.ACTIVE)
     # By then every engine has heard of it.

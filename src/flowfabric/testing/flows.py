@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from uuid import UUID
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey
@@ -19,6 +20,7 @@ from flowfabric.testing.build import KIND, LANE, NAMESPACE
 from flowfabric.testing.clock import START_MS
 
 COUNTS = PartitionCounts()
+NAME_BITS = 32
 FLOW = FlowId(uuid7(START_MS, 1))
 
 
@@ -27,9 +29,13 @@ def flow_id(number: int) -> FlowId:
 
 
 def member(name: str | int, flow: FlowId = FLOW) -> ExecutionId:
-    """The same id for the same name; the letters a to z are the first numbers."""
+    """The same id for the same name; the letters a to z are the first numbers.
+
+    The members of two flows differ also where the flows share a partition.
+    """
     number = name if isinstance(name, int) else _number(name)
-    return flow_execution_id(flow, uuid7(START_MS, number), COUNTS)
+    of_flow = UUID(flow).int % 2**NAME_BITS
+    return flow_execution_id(flow, uuid7(START_MS, (of_flow << NAME_BITS) + number), COUNTS)
 
 
 def _number(name: str) -> int:

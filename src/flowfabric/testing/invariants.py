@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from flowfabric.core.explain import explain
-from flowfabric.core.model import NO_ATTEMPT, Admission, Attempt, Execution, Loaded, Loss
+from flowfabric.core.flow.model import EdgeState
+from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import (
+    NO_ATTEMPT,
+    Admission,
+    Attempt,
+    Execution,
+    Loaded,
+    Loss,
+    Query,
+)
 from flowfabric.core.policy import parse_policy
 from flowfabric.core.states import (
     ATTEMPT_STATES,
@@ -24,8 +35,9 @@ from flowfabric.core.states import (
     Reason,
     State,
 )
+from flowfabric.store.protocol import Store
 from flowfabric.testing.history import broken_history
-from flowfabric.testing.picture import Picture
+from flowfabric.testing.picture import ALL, Picture
 
 Rule = Callable[[Loaded, int], Iterator[str]]
 
@@ -146,6 +158,37 @@ def _woken(loaded: Loaded, now_ms: int) -> Iterator[str]:
         yield f"{row.state}: woken by {said.wakes} at {said.until_ms}, its timer is {row.due_ms}"
     if (said.wakes == "worker") != (row.state in CLAIMABLE):
         yield f"{row.state}: woken by {said.wakes}"
+
+
+async def broken_promises(store: Store, now_ms: int) -> list[str]:
+    """The promise, over a store that nobody writes to meanwhile: whatever is not over can be
+    claimed, is held, or is woken by something that is really there."""
+    rows = {row.id: row for row in await store.find(Query(limit=ALL))}
+    found = [f"{row.id}: {said}" for row in rows.values() for said in _woken(Loaded(row), now_ms)]
+    waiting: dict[FlowId, list[ExecutionId]] = {}
+    for row in rows.values():
+        if row.state is State.BLOCKED_DEPENDENCIES:
+            waiting.setdefault(FlowId(row.flow), []).append(row.id)
+    over = {row.id for row in rows.values() if row.state in TERMINAL}
+    for flow, ids in waiting.items():
+        view = (await store.graph([Sight(flow=flow, entering=ids, groups=ids, lines=True)]))[0]
+        found += [f"{id}: {said}" for id in ids for said in _released(id, view, over)]
+    return found
+
+
+def _released(id: ExecutionId, view: View, over: set[ExecutionId]) -> Iterator[str]:
+    """Somebody it waits for has not ended, or there is a line that will tell it."""
+    if view.flow is None:
+        yield "waits in a flow that is not there"
+    elif view.flow.is_open and not view.lines:
+        is_drawn = all(group.sealed for group in view.groups if group.downstream == id)
+        open_ones = {
+            edge.upstream
+            for edge in view.edges
+            if edge.downstream == id and edge.state is EdgeState.PENDING
+        }
+        if is_drawn and not open_ones - over:
+            yield "waits for nobody who has not ended, and no line is left to tell it"
 
 
 def _facts(loaded: Loaded, now_ms: int) -> Iterator[str]:

@@ -60,11 +60,15 @@ class Desk:
         await raw.execute(f'SET search_path = "{self.schema}"')
         return raw
 
-    async def close(self) -> None:
+    async def leave(self) -> None:
+        """Close what was opened, and let the schema be."""
         for raw in self._raws:
             await raw.close()
         for store in self._stores:
             await store.close()
+
+    async def close(self) -> None:
+        await self.leave()
         last: Raw = await asyncpg.connect(self.server_url)
         await last.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
         await last.close()

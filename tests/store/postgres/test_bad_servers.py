@@ -14,7 +14,6 @@ import pytest
 from flowfabric.core.model import Query
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreMismatch, StoreUnavailable
 from flowfabric.store.postgres import PostgresStore, connections, problems
-from flowfabric.store.postgres.driver import Connection
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import order, submissions
 from tests.store.postgres.desk import Desk, Raw
@@ -132,19 +131,6 @@ async def test_a_server_that_only_reads(server_url: str, database: str) -> None:
     error = await refused(at(server_url, database=database))
     assert "only reads" in str(error)
     assert "default_transaction_read_only" in str(error)
-
-
-async def test_a_standby(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A standby says so in the greeting; here the greeting is changed on its way."""
-
-    class Settings:
-        server_encoding = "UTF8"
-        in_hot_standby = "on"
-
-    monkeypatch.setattr(Connection, "get_settings", lambda connection: Settings)
-    error = await refused(server_url)
-    assert "standby" in str(error)
-    assert error.hint == "connect to the primary server"
 
 
 async def test_a_database_with_another_encoding(server_url: str) -> None:

@@ -6,8 +6,10 @@ as the store's own connections plan them: once, without knowing the values.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import NamedTuple, cast
 
 import pytest
@@ -23,6 +25,7 @@ from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import TTL_MS, ask, execution_id, order, submissions
+from tests.servers import SERVERS
 from tests.store.postgres.desk import Desk
 
 FINISHED = 20_000
@@ -32,6 +35,9 @@ FILL = """INSERT INTO execution
            'completed', 'none', x, '' FROM generate_series(1, $1) AS x"""
 LOG = """INSERT INTO log (n, id, at_ms, kind, state, attempt, epoch, detail)
     SELECT n, id, 1, 'completed', state, 0, 1, '{}' FROM execution WHERE state = 'completed'"""
+EMPTY = """DELETE FROM execution WHERE id NOT LIKE '{fp:9}:%';
+    DELETE FROM log WHERE id NOT LIKE '{fp:9}:%';
+    DELETE FROM attempt; DELETE FROM tag; DELETE FROM idempotency; DELETE FROM lane"""
 TABLES = {"execution", "attempt", "tag", "idempotency", "lane", "log"}
 
 
@@ -64,15 +70,47 @@ class Scene(NamedTuple):
         return list(nodes(told[0]["Plan"]))
 
 
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
+    """The name of a schema that is filled once, by the first test that needs it."""
+    name = f"test_{secrets.token_hex(8)}"
+    yield name
+    asyncio.run(Desk(SERVERS.url("postgres"), name, VirtualClock()).close())
+
+
+async def fill(desk: Desk) -> None:
+    """Many that are finished, and nothing else: what an earlier test put there goes."""
+    raw = await desk.raw()
+    if not await raw.fetchval("SELECT EXISTS (SELECT FROM execution)"):
+        await raw.execute(FILL, FINISHED)
+        await raw.execute(LOG)
+        await raw.execute("VACUUM ANALYZE execution")
+        await raw.execute("VACUUM ANALYZE log")
+    await raw.execute(EMPTY)
+
+
 @pytest.fixture(params=["large", "new"])
+async def desk(
+    request: pytest.FixtureRequest, server_url: str, clock: VirtualClock
+) -> AsyncIterator[Desk]:
+    """A schema with many that are finished, or a new one."""
+    if request.param == "new":
+        desk = Desk(server_url, f"test_{secrets.token_hex(8)}", clock)
+        yield desk
+        await desk.close()
+        return
+    desk = Desk(server_url, request.getfixturevalue("large"), clock)
+    await desk.opened()
+    await fill(desk)
+    yield desk
+    await desk.leave()
+
+
+@pytest.fixture
 async def scene(
-    request: pytest.FixtureRequest,
-    desk: Desk,
-    store: PostgresStore,
-    clock: VirtualClock,
-    monkeypatch: pytest.MonkeyPatch,
+    store: PostgresStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> Scene:
-    """Many that are finished, some that wait, some that are held; or a schema that is new."""
+    """Some that wait, and some that are held."""
     ran: list[tuple[str, tuple[object, ...]]] = []
     rightly = Connection.ask
 
@@ -82,12 +120,6 @@ async def scene(
 
     monkeypatch.setattr(Connection, "ask", caught)
     now_ms = clock.now_ms()
-    if request.param == "large":
-        raw = await desk.raw()
-        await raw.execute(FILL, FINISHED)
-        await raw.execute(LOG)
-        await raw.execute("VACUUM ANALYZE execution")
-        await raw.execute("VACUUM ANALYZE log")
     orders = [order(n, tags={"a.b": str(n)}) for n in range(200)]
     orders += [order(n, delay_until_ms=now_ms + n) for n in range(300, 350)]
     await store.insert(submissions(orders, now_ms), now_ms)

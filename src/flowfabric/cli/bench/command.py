@@ -21,6 +21,7 @@ Examples:
   ff bench idle --store postgres                     a private server, gone afterwards
   ff bench contend --store sqlite                    eight processes, the same few executions
   ff bench chain --store sqlite                      flows of ten members in a row
+  ff bench timers --store sqlite                     how late deadlines are
 """
 
 R = TypeVar("R")
@@ -276,3 +277,28 @@ def purge(
         show_figures("purge", figures, target, as_json=json)
     if figures.left_behind:
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+@bench.command()
+def timers(
+    *,
+    store: Store = "sqlite",
+    n: Annotated[int, typer.Option("--n", min=1, help="Timers to wait for.")] = 200,
+    json: Json = False,
+) -> None:
+    """Measure how late timers are on an idle store.
+
+    Executions that nobody runs have deadlines, each at a moment of its own; late is how long
+    after its deadline the end of one can be seen, by the store's time.
+
+    \b
+    Examples:
+      ff bench timers --store sqlite
+      ff bench timers --store postgres --json
+    """
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+    from flowfabric.cli.bench.timers import run
+
+    with open_target(store) as target:
+        show_figures("timers", _run(run(target.url, n)), target, as_json=json)

@@ -122,7 +122,7 @@ async def siblings(url: str, width: int, samples: int) -> Siblings:
     bench = Bench(url)
     async with bench.app.running():
         spans = [await _race(bench, width) for _ in range(samples + WARM_UP)]
-    return Siblings(_percentiles(spans[WARM_UP:]))
+    return Siblings(percentiles(spans[WARM_UP:]))
 
 
 async def _race(bench: Bench, width: int) -> float:
@@ -179,10 +179,10 @@ async def _timed(once: Callable[[], Awaitable[None]], samples: int) -> Percentil
         began = time.perf_counter()
         await once()
         spans.append((time.perf_counter() - began) * 1000)
-    return _percentiles(spans[WARM_UP:])
+    return percentiles(spans[WARM_UP:])
 
 
-def _percentiles(spans: Sequence[float]) -> Percentiles:
+def percentiles(spans: Sequence[float]) -> Percentiles:
     ordered = sorted(spans)
     places = [min(len(ordered) * percent // 100, len(ordered) - 1) for percent in (50, 95, 99)]
     return Percentiles(*(ordered[place] for place in places))

@@ -82,7 +82,7 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
     """
     known = [order.id for order in plan.orders]
     check_links(plan.links, set(known))
-    _check_partition(plan.id, known, counts)
+    check_partition(plan.id, known, counts)
     groups = groups_of(plan.id, plan.links, plan.policies)
     check_circles((link.upstream, link.downstream) for link in plan.links)
     waiting = {group.downstream for group in groups}
@@ -128,7 +128,7 @@ def check_links(links: Iterable[Link], known: set[ExecutionId]) -> None:
         seen.add(key)
 
 
-def _check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: PartitionCounts) -> None:
+def check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: PartitionCounts) -> None:
     partition = flow_partition(flow, counts)
     for id in members:
         if partition_of(id) != partition:

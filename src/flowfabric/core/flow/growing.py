@@ -86,7 +86,7 @@ def link(work: Round, new: Link, edges: Sequence[Edge], members: Iterable[Execut
         raise InvalidInput(
             f"what {new.downstream} waits for is decided", field="group", hint="use another group"
         )
-    group = _attach(work, new, group)
+    group = attach(work, new, group)
     grow(work, edges=1)
     _hold_or_move(work, new.downstream, group)
     return group
@@ -110,7 +110,8 @@ def _check_circle(new: Link, edges: Iterable[Edge]) -> None:
                 queue.append(after)
 
 
-def _attach(work: Round, new: Link, group: Group) -> Group:
+def attach(work: Round, new: Link, group: Group) -> Group:
+    """One more edge of a group; an upstream that has ended resolves it at once."""
     edge = Edge(
         flow=work.flow.id,
         upstream=new.upstream,

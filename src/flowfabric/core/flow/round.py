@@ -23,7 +23,7 @@ from flowfabric.core.flow.model import (
 from flowfabric.core.flow.settling import COUNTERS, settled
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Execution, Value
+from flowfabric.core.model import Execution, Submission, Value
 from flowfabric.core.states import Outcome
 from flowfabric.core.transition import Changeset, Transition
 
@@ -40,6 +40,7 @@ class Round:
         self.claimed_ms = now_ms if claimed_ms is None else claimed_ms
         self.patch: dict[str, Value] = {}
         self.counted: Counter[str] = Counter()
+        self.members: list[Submission] = []
         self.edges: list[Edge] = []
         self.resolved: list[Resolution] = []
         self.groups: dict[GroupKey, Group] = {}
@@ -133,6 +134,7 @@ class Round:
         return Changeset(
             transitions=list(self.transitions.values()),
             flows=[FlowPatch(flow.id, flow.rev, patch)],
+            members=self.members,
             edges=self.edges,
             resolved=self.resolved,
             groups=list(self.groups.values()),

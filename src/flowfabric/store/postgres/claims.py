@@ -5,28 +5,46 @@ from __future__ import annotations
 from flowfabric.core.model import Claim, Lease
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.driver import Connection, Record
+from flowfabric.store.postgres.floors import Floor, Floors
 from flowfabric.store.postgres.rows import leases_of
 
 # How far beyond its limit a claim of several lanes looks for rows that nobody else is taking.
 PEEK_MORE = 64
 PEEK_GROWTH = 8
 
-# The store's time, whether the caller's fits it, how many were peeked at, the input: then the head.
-_HEAD = 4
+# The store's time, whether the caller's fits it, how many were peeked at, how many entries of the
+# index were read, the input: then the head.
+_HEAD = 5
 
 
-async def claim(connection: Connection, call: Call, ask: Claim) -> list[Lease]:
+async def claim(connection: Connection, call: Call, ask: Claim, floors: Floors) -> list[Lease]:
     if ask.repeated:
         held = await _held(connection, call, ask.token)
         if held:
             return held
+    above = floors.of(ask) if ask.only is None else None
+    if above is not None:
+        leases, _ = await _search(connection, call, ask, above)
+        if leases:
+            floors.rise(leases)
+            return leases
+    leases, entries = await _search(connection, call, ask, None)
+    if ask.only is None:
+        floors.walked(ask, leases, entries)
+    return leases
+
+
+async def _search(
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None
+) -> tuple[list[Lease], int]:
+    """What was claimed, and how many entries of the index were read for nothing."""
     peek = 2 * ask.limit + PEEK_MORE
     while True:
-        records = answered(await _take(connection, call, ask, peek=peek), call)
+        records = answered(await _take(connection, call, ask, above, peek=peek), call)
         leases = _leases(records)
         # Everything that was peeked at is being taken by others: there may be more behind it.
         if leases or records[0]["peeked"] < peek:
-            return leases
+            return leases, (records[-1]["entries"] or 0) - peek * len(ask.lanes)
         peek *= PEEK_GROWTH
 
 
@@ -36,16 +54,22 @@ async def _held(connection: Connection, call: Call, token: str) -> list[Lease]:
     return _leases(answered(records, call))
 
 
-async def _take(connection: Connection, call: Call, ask: Claim, *, peek: int) -> list[Record]:
+async def _take(
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, *, peek: int
+) -> list[Record]:
     one = len(ask.lanes) == 1
-    picked = "picked_lane" if one else "picked_lanes"
+    picked = "picked_lane" if one and above is None else "picked_lanes"
     if ask.only is not None:
         picked = "picked_one"
+    floors = above or []
     arguments = {
         **call.arguments,
         "namespace": ask.namespace,
         "lane": ask.lanes[0] if one else "",
         "lanes": ask.lanes,
+        "priorities": [floor.priority for floor in floors],
+        "created_ms": [floor.created_ms for floor in floors],
+        "ids": [floor.id for floor in floors],
         "only": ask.only,
         "limit": ask.limit,
         "peek": peek,
@@ -54,7 +78,7 @@ async def _take(connection: Connection, call: Call, ask: Claim, *, peek: int) ->
         "until_ms": ask.now_ms + ask.ttl_ms,
         "line": "claimed" if ask.start else "granted",
     }
-    statement = call.sql.claim(picked, start=ask.start)
+    statement = call.sql.claim(picked, start=ask.start, above=above is not None)
     return await statement.fetch(connection, arguments)
 
 

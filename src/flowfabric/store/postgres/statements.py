@@ -110,11 +110,14 @@ class Statements:
         )
         return numbered(text)
 
-    def _claim(self, picked: str, *, start: bool) -> Statement:
+    def _claim(self, picked: str, *, start: bool, above: bool) -> Statement:
         peeked = "peeked_lanes" if picked == "picked_lanes" else "peeked_nothing"
+        if above:
+            peeked = "peeked_above"
         text = self.fill(
             "execution_claim",
             clock=self.clock(),
+            entries=self.fill("claim_entries").strip(),
             peeked=self.fill(peeked),
             picked=self.fill(picked),
             begun=self.fill("claim_begun" if start else "claim_granted"),

@@ -62,6 +62,7 @@ from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
 from flowfabric.store.postgres.connections import Pool, Undone, Work
+from flowfabric.store.postgres.floors import Floors
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.trips import Trips
@@ -85,6 +86,7 @@ class PostgresStore:
         self._sender = secrets.token_hex(6)
         self._channel = channel_of(self.address.schema)
         self._starting = threading.Lock()
+        self._floors = Floors()
         self._counts: PartitionCounts | None = None
         self._pool: Pool | None = None
         self._annex: Annex | None = None
@@ -188,7 +190,9 @@ class PostgresStore:
 
     async def claim(self, ask: Claim) -> list[Lease]:
         call = self._call(ask.now_ms, Hint())
-        return await self._write(lambda connection: claims.claim(connection, call, ask))
+        return await self._write(
+            lambda connection: claims.claim(connection, call, ask, self._floors)
+        )
 
     async def apply(
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False

@@ -233,7 +233,7 @@ FROM clock AS c LEFT JOIN looked AS l ON true
 -- The part of a claim that takes the best of one lane: what others are taking is passed over.
 SELECT e.id FROM {schema}.execution AS e
 WHERE e.namespace = :namespace::text AND e.lane = :lane::text
-  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM before)
 ORDER BY e.priority DESC, e.created_ms, e.id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
@@ -248,11 +248,31 @@ FROM unnest(:lanes::text[]) AS l (name) CROSS JOIN LATERAL (
 ) AS p
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
 
+-- name: peeked_above@postgres
+-- Differs: each lane is looked at from a key on, in the two ranges that an index can begin with.
+SELECT p.priority, p.created_ms, p.id
+FROM unnest(:lanes::text[], :priorities::bigint[], :created_ms::bigint[], :ids::text[])
+    AS l (name, priority, created_ms, id)
+CROSS JOIN LATERAL (
+    (SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
+     WHERE x.namespace = :namespace::text AND x.lane = l.name AND x.priority = l.priority
+       AND (x.created_ms, x.id) >= (l.created_ms, l.id)
+       AND x.state IN ('waiting', 'orphaned', 'revoked')
+     ORDER BY x.created_ms, x.id LIMIT :peek::bigint)
+    UNION ALL
+    (SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
+     WHERE x.namespace = :namespace::text AND x.lane = l.name AND x.priority < l.priority
+       AND x.state IN ('waiting', 'orphaned', 'revoked')
+     ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint)
+    LIMIT :peek::bigint
+) AS p
+ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
+
 -- name: picked_lanes@postgres
 -- Differs: only the best of what was peeked at is locked, if it is still ready. The state is asked
 -- for in a way that leads to the rows by id, not to the index of all that is ready.
 SELECT e.id FROM peeked AS p JOIN {schema}.execution AS e ON e.id = p.id
-WHERE coalesce(e.state, '') IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+WHERE coalesce(e.state, '') IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM before)
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :limit::bigint
 FOR UPDATE OF e SKIP LOCKED
 
@@ -264,13 +284,15 @@ SELECT 0 AS id WHERE false
 -- Differs: one named execution, if it is ready in one of these lanes.
 SELECT e.id FROM {schema}.execution AS e
 WHERE e.id = :only::text AND e.namespace = :namespace::text AND e.lane = ANY (:lanes::text[])
-  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM clock)
+  AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM before)
 LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
 -- name: execution_claim@postgres
 -- Copy what the last decision wrote into the lease, and begin the attempt or only grant it.
-{clock}, peeked AS MATERIALIZED (
+{clock}, before AS MATERIALIZED (
+    SELECT now_ms, fits, {entries} AS entries FROM clock
+), peeked AS MATERIALIZED (
     {peeked}
 ), picked AS MATERIALIZED (
     {picked}
@@ -287,9 +309,14 @@ FOR UPDATE SKIP LOCKED
            json_build_object('worker', worker, 'kind', next_kind)
     FROM claimed ORDER BY priority DESC, created_ms, id
 )
-SELECT c.now_ms, c.fits, (SELECT count(*) FROM peeked) AS peeked, e.payload, {heads}
-FROM clock AS c LEFT JOIN claimed AS e ON true
+SELECT c.now_ms, c.fits, (SELECT count(*) FROM peeked) AS peeked,
+       {entries} - c.entries AS entries, e.payload, {heads}
+FROM before AS c LEFT JOIN claimed AS e ON true
 ORDER BY e.priority DESC, e.created_ms, e.id
+
+-- name: claim_entries@postgres
+-- How many entries of the index of all that is ready this connection has read, dead ones among them.
+pg_stat_get_xact_tuples_returned('{schema}.execution_ready'::regclass)
 
 -- name: claim_begun@postgres
 -- The part of a claim that begins the attempt.
@@ -306,7 +333,7 @@ reason = 'granted', due_ms = least(:until_ms::bigint, e.deadline_ms)
 -- name: execution_held@postgres
 -- What an earlier claim with this token took; every lease has a timer, so the timers are scanned.
 {clock}
-SELECT c.now_ms, c.fits, 0::bigint AS peeked, e.payload, {heads}
+SELECT c.now_ms, c.fits, 0::bigint AS peeked, 0::bigint AS entries, e.payload, {heads}
 FROM clock AS c LEFT JOIN {schema}.execution AS e
     ON e.due_ms IS NOT NULL AND e.state = 'active' AND e.lease_token = :token::text
 ORDER BY e.priority DESC, e.created_ms, e.id

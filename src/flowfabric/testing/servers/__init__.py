@@ -5,7 +5,11 @@ behind, whichever way the process that started it ends. Needs the extra `flowfab
 """
 
 from flowfabric.testing.servers.cluster import ValkeyCluster, valkey_cluster
-from flowfabric.testing.servers.postgres import PostgresServer, postgres_server
+from flowfabric.testing.servers.postgres import (
+    PostgresServer,
+    postgres_server,
+    postgres_standby,
+)
 from flowfabric.testing.servers.valkey import ValkeyServer, valkey_server
 
 __all__ = [
@@ -13,6 +17,7 @@ __all__ = [
     "ValkeyCluster",
     "ValkeyServer",
     "postgres_server",
+    "postgres_standby",
     "valkey_cluster",
     "valkey_server",
 ]

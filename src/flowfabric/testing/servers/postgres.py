@@ -58,10 +58,16 @@ class PostgresServer:
 
     file_limit: int | None = None
 
-    def __init__(self, keeper: Keeper, version: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        version: int,
+        settings: Mapping[str, str],
+        primary: PostgresServer | None = None,
+    ) -> None:
         self.version = version
         self.port = free_port()
-        self.password = secrets.token_hex(12)
+        self.password: str = primary.password if primary else secrets.token_hex(12)
         self._account = _account()
         self._folder = keeper.folder
         self._data = keeper.folder / "data"
@@ -71,7 +77,13 @@ class PostgresServer:
         if self._account is not None:
             keeper.folder.chmod(0o711)
             self._install = copy_postgres(self._install, keeper.folder / "program")
-        self._initialise(ServerProcess(keeper, "initdb"))
+        self._data.mkdir(0o700)
+        if self._account is not None:
+            os.chown(self._data, *self._account)
+        if primary is None:
+            self._initialise(ServerProcess(keeper, "initdb"))
+        else:
+            self._copy(ServerProcess(keeper, "copy"), primary)
 
     @property
     def url(self) -> str:
@@ -137,20 +149,28 @@ class PostgresServer:
         secret = self._folder / "password"
         secret.touch(0o600)
         secret.write_text(self.password, encoding="ascii")
-        self._data.mkdir(0o700)
         if self._account is not None:
-            for path in (secret, self._data):
-                os.chown(path, *self._account)
-        process.start(
-            Program("initdb", self._folder, self._initdb_argv(secret), account=self._account)
-        )
-        code = process.wait(START_SECONDS)
-        if code != 0:
-            raise process.failed(f"ended with code {code}")
+            os.chown(secret, *self._account)
+        self._run(process, "initdb", self._initdb_argv(secret))
         secret.unlink()
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as configuration:
             for name, value in self._settings.items():
                 configuration.write(f"{_checked(name)} = '{_quoted(value)}'\n")
+
+    def _copy(self, process: ServerProcess, primary: PostgresServer) -> None:
+        """All that the primary has; from its start on this one follows it, as a standby."""
+        argv = [
+            str(self._install / "bin" / "pg_basebackup"),
+            *("--dbname", primary.url, "--pgdata", str(self._data), "--write-recovery-conf"),
+            *("--checkpoint", "fast", "--no-sync"),
+        ]
+        self._run(process, "pg_basebackup", argv)
+
+    def _run(self, process: ServerProcess, title: str, argv: list[str]) -> None:
+        process.start(Program(title, self._folder, argv, account=self._account))
+        code = process.wait(START_SECONDS)
+        if code != 0:
+            raise process.failed(f"ended with code {code}")
 
     def _initdb_argv(self, secret: Path) -> list[str]:
         return [
@@ -162,7 +182,8 @@ class PostgresServer:
 
     def _is_ready(self) -> bool:
         lines = self._lock_lines()
-        return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+        is_new = len(lines) > 7 and lines[0] == str(self.pid)
+        return is_new and lines[7].strip() in ("ready", "standby")
 
     def _segment(self) -> int | None:
         """The shared memory that only an orderly end would give back."""
@@ -182,8 +203,23 @@ def postgres_server(
 ) -> Iterator[PostgresServer]:
     """A running Postgres 18 or 16 that is gone afterwards, with all that it wrote."""
     postgres_install(version)
+    with _running(version, settings) as server:
+        yield server
+
+
+@contextmanager
+def postgres_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A running copy that follows the primary and only reads, until somebody promotes it."""
+    with _running(primary.version, primary=primary) as standby:
+        yield standby
+
+
+@contextmanager
+def _running(
+    version: int, settings: Mapping[str, str] = _NONE, primary: PostgresServer | None = None
+) -> Iterator[PostgresServer]:
     with Keeper(_reachable_folder()) as keeper:
-        server = PostgresServer(keeper, version, settings)
+        server = PostgresServer(keeper, version, settings, primary)
         server.start_on_a_free_port()
         try:
             yield server

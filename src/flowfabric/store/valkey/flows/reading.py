@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
+import msgspec
+
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition
@@ -103,7 +105,8 @@ class FlowReading:
         found: list[Flow] = []
         asked = list(reached) if query.limit > 0 else []
         while asked:
-            calls = [self._find_call(n, reached[n], share, query, moment) for n in asked]
+            page = msgspec.structs.replace(query, limit=share)
+            calls = [self._find_call(n, reached[n], page, moment) for n in asked]
             for number, reply in zip(asked, await self._caller.all(calls), strict=True):
                 last, flows = flows_of(reply)
                 found += flows
@@ -113,12 +116,10 @@ class FlowReading:
             asked = [n for n, last in reached.items() if last and (bound is None or last < bound)]
         return found
 
-    def _find_call(
-        self, number: int, after: str, limit: int, query: FlowQuery, moment: Moment
-    ) -> Call:
+    def _find_call(self, number: int, after: str, page: FlowQuery, moment: Moment) -> Call:
         scope = self._keys.partition(number)
-        named = (query.namespace or "", query.name or "")
-        return reading("flow_find", scope, *moment.cells, after, limit, *named, *query.states)
+        named = (page.namespace or "", page.name or "")
+        return reading("flow_find", scope, *moment.cells, after, page.limit, *named, *page.states)
 
     # -- graph ------------------------------------------------------------------------------
 

@@ -1,0 +1,135 @@
+"""`ff sweep` and `ff doctor`: what engines do by themselves, once and by hand; and what is wrong.
+
+Both work on a store that exists and make none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from flowfabric.cli.exits import NOT_AS_EXPECTED
+from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+
+if TYPE_CHECKING:
+    from flowfabric.engine.doctor import Diagnosis
+    from flowfabric.engine.engine import Engine
+
+R = TypeVar("R")
+
+_Store = Annotated[str, typer.Option(help=STORE_HELP)]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
+
+
+def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
+    """Run every background duty once and print what each of them repaired.
+
+    Engines do this by themselves, all the time; by hand it is for a store without one. What is
+    due is served, flows that have something to do are dispatched, then every sweeper runs. The
+    exit code is 1 if something could not be handled.
+
+    \b
+    Examples:
+      ff sweep --store sqlite:///flows.db
+      ff sweep --store postgresql://me@db/app --json
+    """
+    from flowfabric.engine.round_by_hand import run
+
+    repaired = _with_engine(store, run)
+    if json:
+        _print_json({"duties": repaired})
+    else:
+        rows = [(each.name, f"{each.processed:,}", f"{each.errors:,}") for each in repaired]
+        _print_table((public_url(store), "repaired", "errors"), rows)
+    if any(each.errors for each in repaired):
+        raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def doctor(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
+    """Look through a store and name what is wrong; nothing is repaired.
+
+    Every execution that is not over must be claimable, held by a live lease, or name what will
+    wake it; timers, flows and sweepers must be served in time; nothing should be parked or
+    unreadable. The exit code is 1 if anything is wrong.
+
+    \b
+    Examples:
+      ff doctor --store sqlite:///flows.db
+      ff doctor --store valkey://localhost --json
+    """
+
+    async def examine(engine: Engine) -> Diagnosis:
+        from flowfabric.engine.doctor import Doctor
+
+        return await Doctor(engine.store, engine.clock).examine()
+
+    found = _with_engine(store, examine)
+    if json:
+        _print_json({"is_well": found.is_well, **_fields(found)})
+    else:
+        _tell(found, public_url(store))
+    if not found.is_well:
+        raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _with_engine(store: str, work: Callable[[Engine], Awaitable[R]]) -> R:
+    """Open it, do one thing, let go of it."""
+    from flowfabric.app import App
+    from flowfabric.engine.doctor import require_store
+
+    async def run(url: str, *, is_private: bool) -> R:
+        app = App(url)
+        if not is_private:
+            await require_store(app.engine.store)
+        await app.connect()
+        try:
+            return await work(app.engine)
+        finally:
+            await app.close()
+
+    with named_store(store) as url:
+        return asyncio.run(run(url, is_private=url != store))
+
+
+def _fields(found: Diagnosis) -> dict[str, object]:
+    import msgspec
+
+    return msgspec.structs.asdict(found)
+
+
+def _print_json(whole: dict[str, object]) -> None:
+    import msgspec
+
+    print(msgspec.json.encode(whole).decode())
+
+
+def _tell(found: Diagnosis, title: str) -> None:
+    rows = [(each.kind.value, each.subject, each.sentence) for each in found.findings]
+    if rows:
+        _print_table((title, "what", "why"), rows)
+    duties = [
+        (each.name, f"{each.lag_ms:,} ms", f"{each.processed:,}", f"{each.errors:,}")
+        for each in found.duties
+    ]
+    if duties:
+        _print_table(("duty", "late by", "repaired", "errors"), duties)
+    looked = f"{found.executions:,} executions that are not over, {found.flows:,} of their flows"
+    late = f"timers late by {found.timers_lag_ms:,} ms, dispatch by {found.dispatch_lag_ms:,} ms"
+    print(f"looked at {looked}; {late}")
+    print("all is well" if found.is_well else f"{len(rows):,} wrong")
+
+
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from flowfabric.cli.terminal import console_for
+
+    table = Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    console_for(sys.stdout).print(table)

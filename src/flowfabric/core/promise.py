@@ -1,0 +1,48 @@
+"""The promise: nothing that is not over lies for ever.
+
+Every execution that has not ended can be claimed, is held by a live lease, or names what will wake
+it. Here is said of one row, and of what it depends on, how that is not so; nothing is repaired.
+"""
+
+from __future__ import annotations
+
+from flowfabric.core.explain import explain
+from flowfabric.core.flow.model import EdgeState
+from flowfabric.core.flow.views import View
+from flowfabric.core.model import Execution
+from flowfabric.core.states import CLAIMABLE, TERMINAL, State
+from flowfabric.core.timers import next_due
+
+
+def broken_promise(row: Execution, now_ms: int) -> str:
+    """Why the row itself will never be woken; empty when it will be. Parked is another matter."""
+    if row.state in TERMINAL or row.state in CLAIMABLE or row.parked:
+        return ""
+    said = explain(row, now_ms)
+    if said.wakes in ("timer", "lease") and said.until_ms is None:
+        return f"{row.state}, and nothing says until when"
+    soonest_ms = next_due(row)
+    if soonest_ms is None or row.failures:
+        return ""
+    if row.due_ms is None or row.due_ms > soonest_ms:
+        return f"{row.state}: something is due at {soonest_ms}, its timer is at {row.due_ms}"
+    return ""
+
+
+def broken_wait(row: Execution, view: View) -> str:
+    """Why none of the executions it depends on will release it; empty when one can."""
+    if row.state is not State.BLOCKED_DEPENDENCIES:
+        return ""
+    if view.flow is None:
+        return "waits for upstreams, and its flow is not there"
+    # A staged flow is opened or removed as a whole, and an open line tells of what is to be done.
+    if not view.flow.is_open or view.lines:
+        return ""
+    if any(group.downstream == row.id and not group.sealed for group in view.groups):
+        return ""
+    for edge in view.edges:
+        upstream = view.heads.get(edge.upstream)
+        is_open = upstream is not None and upstream.state not in TERMINAL
+        if edge.downstream == row.id and edge.state is EdgeState.PENDING and is_open:
+            return ""
+    return "all that it depends on is over, and nothing is left that would tell it"
