@@ -155,19 +155,22 @@ class RawPostgres:
     async def write(self, record: Record, column: str, text: str) -> None:
         table, named = row_of(record)
         name = _RENAMED.get(column, column)
-        update = f'UPDATE "{self._address.schema}".{table} SET {name} = $1'  # noqa: S608
-        await self._run(update, named, text)
+        # A literal has no type of its own: the server reads it as the column wants it.
+        literal = "'" + text.replace("'", "''") + "'"
+        update = f'UPDATE "{self._address.schema}".{table} SET {name} = {literal}'  # noqa: S608
+        await self._run(update, named)
 
     async def remove(self, record: Record) -> None:
         table, named = row_of(record)
         await self._run(f'DELETE FROM "{self._address.schema}".{table}', named)  # noqa: S608
 
-    async def _run(self, statement: str, named: Mapping[str, str], *first: str) -> None:
-        places = enumerate(named, len(first) + 1)
-        where = " AND ".join(f"{name} = ${place}" for place, name in places)
+    async def _run(self, statement: str, named: Mapping[str, str]) -> None:
+        where = " AND ".join(f"{name} = ${place}" for place, name in enumerate(named, 1))
         raw = await asyncpg.connect(self._address.dsn)
-        done = await raw.execute(f"{statement} WHERE {where}", *first, *named.values())
-        await raw.close()
+        try:
+            done = await raw.execute(f"{statement} WHERE {where}", *named.values())
+        finally:
+            await raw.close()
         assert done.endswith(" 1")
 
 
