@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import Line
 from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn
-from flowfabric.core.ids import FlowId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
+from flowfabric.engine.direct import look
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
@@ -51,23 +53,32 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._rounds = Rounds(store, self.counts)
+        self._ended: dict[FlowId, list[ExecutionId]] = {}
         self._hinted: dict[FlowId, int] = {}
         self._working: set[FlowId] = set()
         self._after = ""
         self._is_asked = True
+        self._net_at = 0.0
 
     def hear(self, hint: Hint) -> None:
+        for line in hint.lines:
+            self._ended.setdefault(line.flow, []).append(ExecutionId(line.execution))
         for flow in hint.flows:
-            self._hinted[flow] = 0
+            if flow not in self._ended:
+                self._hinted[flow] = 0
         if hint.foreign:
             self._is_asked = True
         if hint.flows or hint.foreign:
             self.loop.wake()
 
     async def _round(self) -> float:
-        asked, self._is_asked = self._is_asked, False
-        done = await self.run_once(everything=asked or not self._hinted)
-        if done or self._is_asked:
+        now = asyncio.get_running_loop().time()
+        is_net = self._is_asked or now >= self._net_at
+        if is_net:
+            self._is_asked, self._net_at = False, now + NET_SECONDS
+        # A full round leaves more behind than this process was told of.
+        self._is_asked |= await self.run_once(everything=is_net) >= FLOWS and is_net
+        if self._is_asked or self._ended or any(tries == 0 for tries in self._hinted.values()):
             return AGAIN
         return BACK_SECONDS if self._hinted else NET_SECONDS
 
@@ -81,14 +92,29 @@ class Dispatcher:
     async def run_once(self, *, everything: bool = True) -> int:
         """What was hinted at, and with `everything` whatever else is there; answers how many
         flows were worked on."""
+        ended = {flow: self._ended.pop(flow) for flow in list(islice(self._ended, FLOWS))}
+        try:
+            taken = await self._taken(everything=everything)
+            mine = {job.flow.id for job in taken}
+            direct = {flow: ids for flow, ids in ended.items() if flow not in mine}
+            found = await look(self._store, direct, self._clock.now_ms())
+        except FlowFabricError:
+            self._hinted |= dict.fromkeys(ended, 0)
+            raise
+        self._hinted |= dict.fromkeys(found.others, 0)
+        jobs = [*taken, *found.jobs]
+        await self._work(jobs)
+        return len(jobs)
+
+    async def _taken(self, *, everything: bool) -> list[Job]:
         hinted = [flow for flow in self._hinted if flow not in self._working][:FLOWS]
         taken = await self._take(hinted) if hinted else []
+        found = {job.flow.id for job in taken}
         for flow in hinted:
-            self._miss(flow, is_taken=any(job.flow.id == flow for job in taken))
+            self._miss(flow, is_taken=flow in found)
         if everything and len(taken) < FLOWS:
             taken = [*taken, *await self._take()]
-        await self._work(taken)
-        return len(taken)
+        return taken
 
     def _miss(self, flow: FlowId, *, is_taken: bool) -> None:
         """A flow that was hinted at and not there is done, or somebody else is at it: his commit
@@ -154,11 +180,11 @@ class Dispatcher:
     async def _again(self, lost: Sequence[Job]) -> list[Job]:
         """Somebody was faster: try with what is there now, a few times, then leave it for later."""
         self.counts.count(telemetry.CONFLICTS, by=len(lost))
-        again = [job for job in lost if job.tries < len(PAUSES_SECONDS)]
+        again = [job for job in lost if job.is_leased and job.tries < len(PAUSES_SECONDS)]
         for job in lost:
             job.tries += 1
             if job not in again:
-                self._hinted[job.flow.id] = 0
+                self._hinted[job.flow.id] = int(job.is_leased)
         if again:
             await asyncio.sleep(PAUSES_SECONDS[again[0].tries - 1])
         return again

@@ -47,7 +47,10 @@ _PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
 
 @dataclass(slots=True)
 class Job:
-    """One flow that this process has taken, the lines it acts on, and what came of them."""
+    """One flow that this process works on, the lines it acts on, and what came of them.
+
+    `view`: what was seen together with the lines. `is_all`: there are no other lines.
+    """
 
     flow: Flow
     lines: list[Line]
@@ -57,6 +60,9 @@ class Job:
     moved: int = 0
     decided: list[Group] = field(default_factory=list)
     is_done: bool = True
+    view: View | None = None
+    is_leased: bool = True
+    is_all: bool = True
 
     def of(self, kind: LineKind) -> list[Line]:
         return [line for line in self.lines if line.kind is kind]
@@ -92,7 +98,7 @@ class Rounds:
 
     async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
         """One round of each; answers which were committed. A conflict changes nothing."""
-        views = await self._store.graph([job.sight() for job in jobs])
+        views = await self._look(jobs)
         # Lines and revision are of one moment; what was seen later must be of the same one.
         live = [
             (job, view)
@@ -110,6 +116,16 @@ class Rounds:
                 done.add(job.flow.id)
                 self._tell(job, work)
         return [job.flow.id in done for job in jobs]
+
+    async def _look(self, jobs: Sequence[Job]) -> list[View]:
+        """What each job needs to see; a look is good for one round."""
+        asked = [job for job in jobs if job.view is None]
+        seen = await self._store.graph([job.sight() for job in asked]) if asked else []
+        fresh = iter(seen)
+        views = [next(fresh) if job.view is None else job.view for job in jobs]
+        for job in jobs:
+            job.view = None
+        return views
 
     async def _decide(self, jobs: Sequence[Job], views: Sequence[View], now_ms: int) -> list[Round]:
         works: list[Round] = []
@@ -212,7 +228,8 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
             job.is_done, job.answers, job.decided = False, [], []
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
         work.patch["due_ms"] = None
-    job.is_done = not (work.leaves_work or len(job.lines) > len(work.done))
+    is_left = not job.is_all or len(job.lines) > len(work.done)
+    job.is_done = not (work.leaves_work or is_left)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 

@@ -3,17 +3,17 @@
 INSERT INTO execution ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
 
 -- name: flow_insert@sqlite
--- New flows.
-INSERT INTO flow ({names}) VALUES {rows}
+-- New flows; one that exists is left alone.
+INSERT INTO flow ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
 
 -- name: flow_revs@sqlite
 -- What is compared with what was seen.
 SELECT json_group_object(id, rev) FROM flow WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: flow_patch@sqlite
--- Write named columns and raise the revision; the guard was compared in this transaction.
-WITH new (id{more}) AS (VALUES {rows})
-UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id
+-- Write named columns and raise the revision where nothing has changed since the flow was read.
+WITH new (id, seen_rev{more}) AS (VALUES {rows})
+UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id AND f.rev = new.seen_rev
 
 -- name: flow_load@sqlite
 -- Flows by id.
