@@ -24,9 +24,7 @@ class Found(NamedTuple):
     others: list[FlowId]
 
 
-async def look(
-    store: Store, ended: Mapping[FlowId, Sequence[ExecutionId]], now_ms: int
-) -> Found:
+async def look(store: Store, ended: Mapping[FlowId, Sequence[ExecutionId]], now_ms: int) -> Found:
     wide = [flow for flow, ids in ended.items() if len(ids) > LINES_LIMIT]
     sights = [
         Sight(flow=flow, heads=ids, leaving=ids, lines=True)
@@ -52,9 +50,9 @@ def _job(sight: Sight, view: View, now_ms: int) -> Job | None:
     if flow is None or not is_free(flow, now_ms):
         return None
     ended = set(sight.heads)
-    lines = [
-        line for line in view.lines if line.kind is LineKind.ENDED and line.execution in ended
-    ]
+    lines = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution in ended]
     if not lines or any(line.next_try_ms > now_ms for line in lines):
         return None
-    return Job(flow, lines, now_ms, view=view, is_leased=False, is_all=len(lines) == len(view.lines))
+    return Job(
+        flow, lines, now_ms, view=view, is_leased=False, is_all=len(lines) == len(view.lines)
+    )

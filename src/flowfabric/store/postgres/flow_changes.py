@@ -87,9 +87,10 @@ def _add(rows: _Rows, which: int, changes: Changeset) -> None:
     rows.add("resolved", which, (tuple(map(cell, resolution)) for resolution in resolved))
     groups = {group.key: group for group in changes.groups}
     rows.add("groups", which, map(cells_of, groups.values()))
-    lines, done = _lines(changes)
-    rows.add("lines", which, map(cells_of, lines))
-    rows.add("done", which, done)
+    ended = (t.line for t in changes.transitions if t.line is not None)
+    lines = {_key(line): line for line in (*ended, *changes.lines)}
+    rows.add("lines", which, map(cells_of, lines.values()))
+    rows.add("done", which, dict.fromkeys(map(_key, changes.done)))
     notes = ((note.execution, note.kind, encode(note.detail).decode()) for note in changes.notes)
     rows.add("notes", which, notes)
 
@@ -123,15 +124,6 @@ def _edges(changes: Changeset) -> tuple[Iterable[Edge], Iterable[Resolution]]:
             resolved_ms=said.resolved_ms,
         )
     return edges.values(), resolved.values()
-
-
-def _lines(changes: Changeset) -> tuple[Iterable[Line], Iterable[_LineKey]]:
-    """Lines to write and to remove, none of them both: what is written anew stays."""
-    done = dict.fromkeys(map(_key, changes.done))
-    ended = [t.line for t in changes.transitions if t.line is not None]
-    lines = {_key(line): line for line in ended if _key(line) not in done}
-    lines |= {_key(line): line for line in changes.lines}
-    return lines.values(), [key for key in done if key not in lines]
 
 
 def _key(line: Line) -> _LineKey:

@@ -43,11 +43,11 @@ WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = ''
        OR EXISTS (SELECT 1 FROM line AS l WHERE l.flow = f.id AND l.next_try_ms <= ?2))
 
 -- name: flow_due@sqlite
--- Free flows whose own timer has passed, soonest first.
+-- Free flows whose own timer has passed, in the order of their ids and round to the first.
 SELECT json_group_array(id) FROM (
     SELECT id FROM flow
-    WHERE due_ms <= ?1 AND busy_until_ms <= ?1 AND next_try_ms <= ?1 AND parked = ''
-    ORDER BY due_ms, id LIMIT ?2
+    WHERE due_ms <= ?2 AND busy_until_ms <= ?2 AND next_try_ms <= ?2 AND parked = ''
+    ORDER BY id <= ?1, id LIMIT ?3
 )
 
 -- name: flow_take@sqlite
@@ -360,22 +360,24 @@ LEFT JOIN LATERAL (
 ORDER BY e.turn, e.id
 
 -- name: flow_round@postgres
--- The part of a turn that looks for flows: those whose own timer has passed, then those with a line
--- whose time has come, in the order of their ids and round to the first. Each step jumps to the next
+-- The part of a turn that looks for flows: those with a line whose time has come, and those whose
+-- own timer has passed, in the order of their ids and round to the first. Each step jumps to the next
 -- flow, however many lines the last one has, and no step is taken beyond the limit.
-SELECT 0 AS turn, s.id, s.rev FROM {schema}.flow AS s
-WHERE s.due_ms <= :now_ms::bigint AND s.busy_until_ms <= :now_ms::bigint
-  AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
-UNION ALL
 SELECT o.turn, s.id, s.rev FROM (
-    WITH RECURSIVE owner (id, turn) AS (
+    WITH RECURSIVE late AS MATERIALIZED (
+        SELECT f.id FROM {schema}.flow AS f WHERE f.due_ms <= :now_ms::bigint
+    ), owner (id, turn) AS (
         SELECT :after::text COLLATE "C", 1
         UNION ALL
         SELECT coalesce(n.flow, ''), CASE WHEN n.flow IS NULL THEN o.turn + 1 ELSE o.turn END
         FROM owner AS o LEFT JOIN LATERAL (
-            SELECT l.flow FROM {schema}.line AS l
-            WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
-            ORDER BY l.flow LIMIT 1
+            SELECT least(
+                (SELECT l.flow FROM {schema}.line AS l
+                 WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
+                 ORDER BY l.flow LIMIT 1),
+                (SELECT min(f.id) FROM late AS f
+                 WHERE f.id > o.id AND (o.turn = 1 OR f.id <= :after::text))
+            ) AS flow
         ) AS n ON true
         WHERE o.turn <= 2
     )
@@ -384,10 +386,9 @@ SELECT o.turn, s.id, s.rev FROM (
     SELECT s.id, s.rev FROM {schema}.flow AS s
     WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
       AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
-      AND (s.due_ms IS NULL OR s.due_ms > :now_ms::bigint)
-      AND EXISTS (
+      AND (s.due_ms <= :now_ms::bigint OR EXISTS (
           SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
-      )
+      ))
     OFFSET 0
 ) AS s
 

@@ -112,7 +112,8 @@ def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_m
     keys = [
         (s.execution.namespace, s.key, s.execution.id, s.digest, s.key_until_ms)
         for s in fresh
-        if s.key is not None
+        # A member's key is part of its id.
+        if s.key is not None and not s.execution.flow
     ]
     run_many(connection, "idempotency_upsert", keys)
     run(connection, "lane_ensure", ids_json({head.lane for head in heads}))

@@ -114,5 +114,5 @@ def _free(connection: sqlite3.Connection, turn: Turn) -> list[str]:
     found = _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
     if len(found) < limit and turn.after:
         found += _ids.decode(one_text(connection, "flow_with_lines", "", now_ms, limit))
-    found += _ids.decode(one_text(connection, "flow_due", now_ms, limit))
-    return list(dict.fromkeys(found))
+    found += _ids.decode(one_text(connection, "flow_due", turn.after, now_ms, limit))
+    return sorted(set(found), key=lambda id: (id <= turn.after, id))
