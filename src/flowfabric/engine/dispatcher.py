@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from itertools import islice
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
@@ -22,7 +21,7 @@ from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.engine.direct import look
-from flowfabric.engine.loop import AGAIN, Loop
+from flowfabric.engine.loop import Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import Conflict, FlowFabricError, StoreUnavailable
@@ -35,6 +34,7 @@ logger = logging.getLogger("flowfabric.dispatcher")
 LEASE_MS = 5_000
 NET_SECONDS = 5.0
 FLOWS = 200
+FLIGHTS = 2
 BUSY_TRIES = 3
 BACK_SECONDS = 0.02
 POISON_PAUSE_MS = 1_000
@@ -59,6 +59,7 @@ class Dispatcher:
         self._after = ""
         self._is_asked = True
         self._net_at = 0.0
+        self._heard = asyncio.Event()
 
     def hear(self, hint: Hint) -> None:
         for line in hint.lines:
@@ -69,18 +70,48 @@ class Dispatcher:
         if hint.foreign:
             self._is_asked = True
         if hint.flows or hint.foreign:
+            self._heard.set()
             self.loop.wake()
 
     async def _round(self) -> float:
+        """Work as long as there is any, on some flows while the store writes others."""
+        flights: set[asyncio.Task[None]] = set()
+        try:
+            while not self.loop.is_stopping:
+                self._heard.clear()
+                jobs = await self._next()
+                if jobs:
+                    flights.add(asyncio.get_running_loop().create_task(self._work(jobs)))
+                if not flights:
+                    break
+                if not jobs or len(flights) >= FLIGHTS:
+                    flights = await self._landed(flights)
+        finally:
+            await asyncio.gather(*flights)
+        return BACK_SECONDS if self._hinted else NET_SECONDS
+
+    async def _next(self) -> list[Job]:
         now = asyncio.get_running_loop().time()
         is_net = self._is_asked or now >= self._net_at
         if is_net:
             self._is_asked, self._net_at = False, now + NET_SECONDS
+        jobs = await self._find(everything=is_net)
         # A full round leaves more behind than this process was told of.
-        self._is_asked |= await self.run_once(everything=is_net) >= FLOWS and is_net
-        if self._is_asked or self._ended or any(tries == 0 for tries in self._hinted.values()):
-            return AGAIN
-        return BACK_SECONDS if self._hinted else NET_SECONDS
+        self._is_asked |= is_net and len(jobs) >= FLOWS
+        return jobs
+
+    async def _landed(self, flights: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Those still under way when one is done or, if there is room for another, when there may
+        be something to do."""
+        told = asyncio.get_running_loop().create_task(self._heard.wait())
+        waits = flights if len(flights) >= FLIGHTS else {*flights, told}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        for flight in done & flights:
+            flight.result()
+        return flights - done
 
     async def drain(self) -> int:
         """Until nothing is left that can be done now; answers how many rounds did something."""
@@ -89,10 +120,16 @@ class Dispatcher:
             rounds += 1
         return rounds
 
-    async def run_once(self, *, everything: bool = True) -> int:
-        """What was hinted at, and with `everything` whatever else is there; answers how many
-        flows were worked on."""
-        ended = {flow: self._ended.pop(flow) for flow in list(islice(self._ended, FLOWS))}
+    async def run_once(self) -> int:
+        """What was hinted at and whatever else is there; answers how many flows that were."""
+        jobs = await self._find(everything=True)
+        await self._work(jobs)
+        return len(jobs)
+
+    async def _find(self, *, everything: bool) -> list[Job]:
+        """Flows to work on: those that were hinted at, and with `everything` all others."""
+        here = [flow for flow in self._ended if flow not in self._working]
+        ended = {flow: self._ended.pop(flow) for flow in here[:FLOWS]}
         try:
             taken = await self._taken(everything=everything)
             mine = {job.flow.id for job in taken}
@@ -103,8 +140,8 @@ class Dispatcher:
             raise
         self._hinted |= dict.fromkeys(found.others, 0)
         jobs = [*taken, *found.jobs]
-        await self._work(jobs)
-        return len(jobs)
+        self._working.update(job.flow.id for job in jobs)
+        return jobs
 
     async def _taken(self, *, everything: bool) -> list[Job]:
         hinted = [flow for flow in self._hinted if flow not in self._working][:FLOWS]
@@ -144,12 +181,12 @@ class Dispatcher:
     async def _work(self, jobs: Sequence[Job]) -> None:
         """Rounds until each of these flows has nothing left to do."""
         mine = {job.flow.id for job in jobs}
-        self._working |= mine
         try:
             while jobs:
                 jobs = await self._go_on(await self._attempt(jobs))
         finally:
             self._working -= mine
+            self._heard.set()
 
     async def _attempt(self, jobs: Sequence[Job]) -> list[Job]:
         """One round of each; those that are not done, because there is more or by a conflict."""

@@ -33,6 +33,10 @@ class Loop:
         self._woken = asyncio.Event()
         self._stopping = False
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
     def wake(self) -> None:
         self._woken.set()
 
