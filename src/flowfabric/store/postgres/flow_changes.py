@@ -13,7 +13,7 @@ from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import cells_of, member_cells
-from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS
+from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS, Shape
 from flowfabric.store.postgres.rows import Row, attempt_cells, cell, columns_of, encode
 from flowfabric.store.postgres.statements import Argument
 
@@ -22,14 +22,14 @@ _LineKey = tuple[str, int, str]
 
 async def commit_each(connection: Connection, call: Call, batch: Sequence[Changeset]) -> list[bool]:
     """Answers in the order given. No changeset is about lanes."""
-    parts, given = _parts(batch)
+    shape, given = _parts(batch)
     arguments: dict[str, Argument] = {
         **call.arguments,
         **given,
         "owners": [id for changes in batch for id in changes.owners],
         "total": len(batch),
     }
-    statement = call.sql.commit(parts)
+    statement = call.sql.commit(shape)
     records = answered(await statement.fetch(connection, arguments), call)
     refused = set(records[0]["refused"])
     return [which not in refused for which in range(1, len(batch) + 1)]
@@ -47,8 +47,8 @@ class _Rows:
             self.by_part.setdefault(part, []).extend(found)
 
 
-def _parts(batch: Sequence[Changeset]) -> tuple[frozenset[str], dict[str, Argument]]:
-    """Which parts the statement needs, and its arguments: one array per column of each."""
+def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
+    """What the statement must hold, and its arguments: one array per column of each part."""
     rows = _Rows()
     for which, changes in enumerate(batch, 1):
         _add(rows, which, changes)
@@ -72,7 +72,9 @@ def _parts(batch: Sequence[Changeset]) -> tuple[frozenset[str], dict[str, Argume
         members = [member for changes in batch for member in changes.members]
         labels = {member.execution.id: member.tags for member in members if member.tags}
         given["labels"] = encode(labels).decode()
-    return frozenset(parts), given
+    moved = frozenset(name for move in moves for name in move.patch)
+    raised = frozenset(n for changes in batch for flow in changes.flows for n in flow.patch)
+    return Shape(frozenset(parts), moved, raised), given
 
 
 def _add(rows: _Rows, which: int, changes: Changeset) -> None:

@@ -103,6 +103,13 @@ SELECT json_group_array(json_array({columns})) FROM (
     ORDER BY e.flow, e.upstream, e.downstream, e.grp
 ) AS e WHERE e.place <= ?2
 
+-- name: edge_leaving_few@sqlite
+-- Differs: so many of all flows together. Fewer than that are all there are.
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.upstream = wanted.value
+    WHERE e.state NOT IN ('satisfied', 'impossible') LIMIT ?2
+) AS e
+
 -- name: edge_entering@sqlite
 -- Every edge that enters these executions.
 SELECT json_group_array(json_array({columns})) FROM (
@@ -194,7 +201,7 @@ WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 , good_moves AS MATERIALIZED (
     SELECT l.*, l.patch::jsonb AS given FROM locked AS l WHERE {kept}
 ), applied AS (
-    UPDATE {schema}.execution AS e SET {patch}, rev = e.rev + 1
+    UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
     FROM good_moves AS g WHERE e.id = g.id
     RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
               g.line_detail{more_g}
@@ -229,7 +236,7 @@ UNION ALL SELECT t.which FROM {given} WHERE (t.id, t.rev) NOT IN (SELECT id, rev
 , good_flows AS MATERIALIZED (
     SELECT t.id, t.patch::jsonb AS given FROM {given} WHERE {kept}
 ), raised AS (
-    UPDATE {schema}.flow AS e SET {patch}, rev = e.rev + 1
+    UPDATE {schema}.flow AS e SET {patch}rev = e.rev + 1
     FROM good_flows AS g WHERE e.id = g.id
 )
 
