@@ -101,7 +101,8 @@ class Flows:
         left = dict(enumerate(plans))
         while left:
             some = _apart(left)
-            answers |= await self._submit_apart(some)
+            made = await self._submit_apart(some)
+            answers |= made
             left = {place: plan for place, plan in left.items() if place not in some}
         return [answers[place] for place in range(len(plans))]
 
