@@ -32,6 +32,8 @@ class Running:
         self._ready = asyncio.Event()
 
     def hear(self, hint: Hint) -> None:
+        """Nobody else is here, whatever a connection that was just made says."""
+        self.desk.dispatcher.hear(hint._replace(foreign=False))
         if hint.ready:
             self._ready.set()
 
@@ -49,13 +51,11 @@ async def running(store: Store, clock: VirtualClock, *faults: Fault) -> AsyncIte
     await here.desk.draw(plan("abc", "a>b b>c"))
     dispatcher = here.desk.dispatcher
     store.hints.subscribe(here.hear)
-    store.hints.subscribe(dispatcher.hear)
     task = asyncio.create_task(dispatcher.loop.run())
     try:
         yield here
     finally:
         store.hints.unsubscribe(here.hear)
-        store.hints.unsubscribe(dispatcher.hear)
         dispatcher.loop.stop()
         await task
 
