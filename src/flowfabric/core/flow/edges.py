@@ -22,6 +22,7 @@ class Bucket(StrEnum):
     SKIPPED = "skipped"
 
 
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED})
 
 
@@ -52,7 +53,4 @@ def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
 
 def outcome_of(text: str) -> Outcome:
     """What a line says about an end; a word that is not known here counts as a failure."""
-    try:
-        return Outcome(text)
-    except ValueError:
-        return Outcome.FAILED
+    return _OUTCOMES.get(text, Outcome.FAILED)

@@ -137,6 +137,11 @@ class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
         return self.completed + self.failed + self.cancelled + self.expired + self.skipped
 
 
+def is_free(flow: Flow, now_ms: int) -> bool:
+    """Whether a dispatcher may take it: nobody is at it, and it was not put aside."""
+    return flow.busy_until_ms <= now_ms and flow.next_try_ms <= now_ms and not flow.parked
+
+
 class Edge(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     """One upstream of one group of a downstream; that triple is its identity.
 
