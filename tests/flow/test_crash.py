@@ -8,7 +8,7 @@ from flowfabric.core.flow.graph import Plan
 from flowfabric.core.ids import FlowId
 from flowfabric.errors import Conflict
 from flowfabric.store import Store
-from flowfabric.testing import Kind
+from flowfabric.testing import Kind, Verb
 from flowfabric.testing.flows import flow_id
 from flowfabric.testing.invariants import broken_promises
 from tests.conftest import Size
@@ -62,7 +62,9 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
     expected = await told(alive, desk, scenario(width, depth, flow_id(1)))
     assert expected.counters["skipped"] == depth
     assert expected.counters["cancelled"] == 5
-    assert (expected.lines, set(alive.writes)) == (0, WRITES)
+    assert expected.lines == 0
+    # Only a flow that is staged is written by plain commits.
+    assert WRITES - set(alive.writes) <= {Verb.COMMIT}
     for number, (at, kind) in enumerate(deaths(len(alive.writes), store_kind, size), 2):
         wanted = scenario(width, depth, flow_id(number))
         try:
