@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 import asyncpg
-import msgspec
 import pytest
 from hypothesis import settings
 
@@ -23,6 +22,7 @@ from flowfabric.store.valkey.calls import command
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from tests.servers import SERVERS, store_url
+from tests.store.valkey.raw import with_column
 
 Size = Literal["small", "long"]
 
@@ -110,8 +110,7 @@ async def write_raw(
         key = store.keys.execution(id)
         kept = await store.caller.one(command(key, "GET", key))
         assert isinstance(kept, bytes)
-        changed = msgspec.msgpack.decode(kept) | {column: text}
-        await store.caller.one(command(key, "SET", key, msgspec.msgpack.encode(changed)))
+        await store.caller.one(command(key, "SET", key, with_column(kept, column, text)))
         return
     raw = await asyncpg.connect(store.address.dsn)
     table = f'"{store.address.schema}".execution'

@@ -9,6 +9,9 @@ from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.link import Cell, Reply, pack
 
+# The columns that a record begins with, then numbers.
+_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
+
 
 async def ask(store: ValkeyStore, key: str, *words: Cell) -> Reply:
     """A command, sent to the server of a key."""
@@ -38,4 +41,26 @@ async def columns(store: ValkeyStore, id: ExecutionId) -> dict[str, object]:
     key = store.keys.execution(id)
     text = await ask(store, key, "GET", key)
     assert isinstance(text, bytes)
-    return msgspec.msgpack.decode(text, type=dict[str, object])
+    return msgspec.msgpack.decode(text[_front_length(text) - 3 :], type=dict[str, object])
+
+
+def with_column(text: bytes, column: str, value: str) -> bytes:
+    """The text of an execution with another value in a column."""
+    texts: list[bytes] = []
+    position = 2
+    for name in _FRONT:
+        length = int.from_bytes(text[position : position + 2], "big")
+        kept = text[position + 2 : position + 2 + length]
+        position += 2 + length
+        texts.append(value.encode() if name == column else kept)
+    past = _front_length(text)
+    numbers, count = text[position : past - 3], int.from_bytes(text[past - 2 : past], "big")
+    front = b"".join(len(each).to_bytes(2, "big") + each for each in texts) + numbers
+    pair = msgspec.msgpack.encode(column) + msgspec.msgpack.encode(value)
+    map_of = b"\xde" + (count + 1).to_bytes(2, "big")
+    return (len(front) + 2).to_bytes(2, "big") + front + map_of + text[past:] + pair
+
+
+def _front_length(text: bytes) -> int:
+    """Up to the first column; the beginning of the map belongs to it."""
+    return int.from_bytes(text[:2], "big") + 3

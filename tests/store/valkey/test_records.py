@@ -38,7 +38,7 @@ async def used(store: ValkeyStore, clock: VirtualClock) -> None:
             await put(store, clock, one)
 
 
-async def test_a_head_is_messagepack_with_the_names_of_the_columns(
+async def test_a_head_has_its_columns_as_messagepack_by_their_names(
     url: str, opener: Opener, clock: VirtualClock
 ) -> None:
     store = opener(url)

@@ -3,15 +3,51 @@
 -- What many have in common, the guard, the patch, the log line, most of the attempt, is sent once,
 -- as a shape.
 
-local function holds(scope, item, head)
-  local shape = item.shape
-  if not shape.token then
-    return (tonumber(head.rev or 1) or 0) == item.seen
+-- What is known of each shape, and its columns and its attempt as they are kept.
+local function read_shapes(args, position)
+  local shapes = cmsgpack.unpack(args[position])
+  for _, shape in ipairs(shapes) do
+    shape.columns, shape.attempt, shape.plans = args[position + 1], args[position + 2], {}
+    position = position + 2
   end
-  local until_ms = tonumber(head.lease_until_ms)
-  return head.state == 'active' and (head.epoch or 0) == item.seen
-    and head.lease_token == shape.token and (head.reason ~= 'granted') == shape.is_started
-    and until_ms ~= nil and until_ms > scope.at_ms
+  return shapes, position + 1
+end
+
+-- Whether the guard holds for those with this front, but for the epoch or revision that was seen.
+local function guarded(scope, shape, front)
+  local row = read_front(front)
+  if not shape.token then
+    return {row = row, seen = row.rev, is_held = true}
+  end
+  local is_held = row.state == 'active' and row.lease_token == shape.token
+    and (row.reason ~= 'granted') == shape.is_started
+    and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
+  return {row = row, seen = row.epoch, is_held = is_held}
+end
+
+-- What becomes of those with this front.
+local function planned(scope, shape, guard)
+  local row = guard.row
+  local state, due_ms = row.state, row.due_ms
+  for name, value in pairs(shape.set) do
+    row[name] = value
+  end
+  for _, name in ipairs(shape.gone) do
+    row[name] = nil
+  end
+  row.rev = row.rev + 1
+  row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
+  local plan = plan_of(scope, row, state, due_ms)
+  plan.front, plan.columns = write_front(row), shape.columns .. pack('rev', row.rev)
+  plan.is_long = row.count > PAIRS_MAX
+  if shape.kind then
+    say(scope, plan, shape.kind, shape.detail)
+  end
+  if shape.set.flow then
+    local cells = cells_of(scope.added, scope.base .. ':members:' .. shape.set.flow)
+    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
+  end
+  return plan
 end
 
 local LINE_CELLS = 4
@@ -26,10 +62,11 @@ end
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
 local function read_change(args, position, shapes)
-  local shape = shapes[tonumber(args[position + 2])]
+  local shape = shapes[number_of(args[position + 2])]
   local item = {
-    uuid = args[position], seen = tonumber(args[position + 1]), shape = shape,
-    extra = position + 4, extra_count = tonumber(args[position + 3]),
+    uuid = args[position], seen = number_of(args[position + 1]), shape = shape,
+    extra = position + 4, extra_count = number_of(args[position + 3]),
+    key = false, text = false, last = false, guard = false, attempt = false, tried = false,
   }
   position = item.extra + item.extra_count
   if shape.has_result then
@@ -43,72 +80,86 @@ local function read_change(args, position, shapes)
   return item, position
 end
 
--- Read heads and attempts of all items at once.
+-- Read executions and attempts of all items at once, and look at their guards.
 local function read_changes(scope, items)
-  local keys, base, heads = {}, scope.base, scope.heads
-  for place, item in ipairs(items) do
-    keys[place] = base .. ':x:' .. item.uuid
+  local keys, base, tried, count = {}, scope.base, {}, #items
+  local size = count
+  for place = 1, count do
+    local item = items[place]
+    item.key = base .. ':x:' .. item.uuid
+    keys[place] = item.key
   end
-  local tried = {}
-  for _, item in ipairs(items) do
-    if item.shape.attempt then
-      item.attempt = base .. ':attempt:' .. item.uuid .. ':' .. item.shape.number
-      tried[#tried + 1], keys[#keys + 1] = item, item.attempt
+  for place = 1, count do
+    local item = items[place]
+    if item.shape.number then
+      item.attempt = base .. ':attempt:' .. item.uuid .. ':' .. text_of(item.shape.number)
+      size = size + 1
+      tried[size - count], keys[size] = item, item.attempt
     end
   end
   local texts = read_all(keys)
-  for place, item in ipairs(items) do
-    item.text = texts[place]
-    heads[item.uuid] = item.text and decode(item.text)
+  for place = 1, count do
+    local item, text = items[place], texts[place]
+    if text then
+      local front, last = front_of(text)
+      local guards = item.shape.plans
+      local guard = guards[front]
+      if not guard then
+        guard = guarded(scope, item.shape, front)
+        guards[front] = guard
+      end
+      item.text, item.last, item.guard = text, last, guard
+    end
   end
-  for place, item in ipairs(tried) do
-    item.tried = texts[#items + place]
+  for place = 1, size - count do
+    tried[place].tried = texts[count + place]
   end
+end
+
+local function holds(item)
+  local guard = item.guard
+  return guard and guard.is_held and guard.seen == item.seen
 end
 
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
+-- Its text ends where its result goes.
 local function write_attempt(scope, item)
-  local attempt, values = item.shape.attempt, scope.values
+  local text = item.shape.attempt .. pack(item.result)
   if item.tried then
-    local known, after = decode(item.tried), {}
-    for name, value in pairs(attempt) do
-      after[name] = value
+    local is_read, before = try(cmsgpack.unpack, item.tried)
+    local after = cmsgpack.unpack(text)
+    if is_read and type(before) == 'table' then
+      after.kind, after.started_ms = before.kind, before.started_ms
+      if after.worker == '' then
+        after.worker, after.epoch = before.worker, before.epoch
+      end
     end
-    after.kind, after.started_ms = known.kind, known.started_ms
-    if not attempt.worker then
-      after.worker, after.epoch = known.worker, known.epoch
-    end
-    attempt = after
+    text = pack(after)
   end
-  attempt.result = item.result
-  local size = #values
-  values[size + 1], values[size + 2] = item.attempt, cmsgpack.pack(attempt)
+  put(scope.values, item.attempt, text)
+end
+
+-- What is kept of one that cannot be read is not lost.
+local function body_of(item)
+  if item.guard.row.is_broken then
+    return pack('broken', item.text)
+  end
+  return part_of(item.text, item.last + 1)
 end
 
 local function write(scope, args, item)
-  local uuid, shape = item.uuid, item.shape
-  local head = scope.heads[uuid]
-  local state, due_ms = head.state, head.due_ms
-  for name, value in pairs(shape.set) do
-    head[name] = value
+  local uuid, shape, guard = item.uuid, item.shape, item.guard
+  local body, plan = body_of(item), guard.plan
+  if not plan then
+    plan = planned(scope, shape, guard)
+    guard.plan = plan
   end
-  for _, name in ipairs(shape.gone) do
-    head[name] = nil
-  end
-  head.rev = (tonumber(head.rev or 1) or 0) + 1
-  scope.changed[uuid] = head
-  index(scope, uuid, state, due_ms, head)
-  if shape.set.flow then
-    gather(scope.added, scope.base .. ':members:' .. shape.set.flow, 0, uuid)
-  end
+  follow(scope, uuid, item.key, plan, body)
   if item.attempt then
     write_attempt(scope, item)
   end
   if item.extra_count > 0 then
-    redis.call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.extra, item.extra_count))
-  end
-  if shape.kind then
-    log(scope, uuid, head, shape.kind, shape.detail)
+    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.extra, item.extra_count))
   end
   if item.line then
     put_line(scope, item.line)
@@ -117,27 +168,27 @@ end
 
 -- Remember the queues that a change moves something in or out of.
 local function prepare(scope, item)
-  local head = scope.heads[item.uuid]
-  if READY[head.state] or READY[item.shape.set.state] then
-    watch(scope, head)
+  local guard = item.guard
+  if not guard.is_prepared and (READY[guard.row.state] or READY[item.shape.set.state]) then
+    watch(scope, guard.row)
   end
+  guard.is_prepared = true
 end
 
--- Arguments: 5 is the shapes, then changes.
+-- Arguments: 5 and on are the shapes, then changes.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local shapes, position, items = cmsgpack.unpack(args[5]), 6, {}
+  local items, shapes, position = {}, read_shapes(args, 5)
   while position <= #args do
     items[#items + 1], position = read_change(args, position, shapes)
   end
   read_changes(scope, items)
   local good, refused = {}, {}
   for number, item in ipairs(items) do
-    local head = scope.heads[item.uuid]
-    if head and holds(scope, item, head) then
+    if holds(item) then
       prepare(scope, item)
       good[#good + 1] = item
     else

@@ -14,10 +14,11 @@ local function read_ask(args)
   local ask = {
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
     until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
+    reason = args[10] == '1' and 'none' or 'granted',
     lanes = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
-  for number = 1, tonumber(args[11]) do
-    ask.lanes[number] = args[11 + number]
+  for place = 1, tonumber(args[11]) do
+    ask.lanes[place] = args[11 + place]
   end
   return ask
 end
@@ -36,7 +37,7 @@ end
 -- Some rows of each queue are read first, more of those that are taken from.
 local function fill(queue)
   local past = queue.offset + queue.chunk
-  local found, ids = redis.call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES'), {}
+  local found, ids = call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES'), {}
   for place = 1, #found, 2 do
     ids[#ids + 1] = found[place]
   end
@@ -83,7 +84,7 @@ local function queues_of(scopes, ask)
       local name = queue_name(ask.namespace, lane)
       local queue = {
         key = scope.base .. ':ready:' .. name, name = name, scope = scope,
-        rank = rank, offset = 0, chunk = chunk,
+        rank = rank, offset = 0, chunk = chunk, plans = {},
       }
       fill(queue)
       queue.first = queue.score and whole(queue.score) or ''
@@ -109,6 +110,62 @@ local function touch(queue, args)
   return scope.refusal
 end
 
+-- Copy the lease into the row. An attempt begins: which one, and how long it may take, was said by
+-- the last decision; answers until when.
+local function hold(row, ask)
+  row.rev, row.epoch, row.state, row.reason = row.rev + 1, row.epoch + 1, 'active', ask.reason
+  row.lease_token, row.lease_until_ms = ask.token, ask.until_ms
+  row.due_ms = math.min(ask.until_ms, row.deadline_ms or ask.until_ms)
+  if not ask.is_start then
+    return nil
+  end
+  row.attempt, row.started_ms = row.next_attempt, row.started_ms or ask.now_ms
+  local until_ms = row.attempt_left_ms and ask.now_ms + row.attempt_left_ms
+  row.due_ms = math.min(row.due_ms, until_ms or row.due_ms)
+  return until_ms
+end
+
+-- The columns of a lease, and how many they are.
+local function held_columns(row, ask, kind, until_ms)
+  local lease = pack('rev', row.rev, 'epoch', row.epoch, 'state', 'active', 'reason', ask.reason,
+    'lease_token', ask.token, 'lease_until_ms', ask.until_ms, 'worker', ask.worker, 'updated_ms',
+    ask.now_ms, 'renewed_ms', nil, 'due_ms', row.due_ms)
+  if not ask.is_start then
+    return lease, 10
+  end
+  local begun = pack('attempt', row.attempt, 'attempt_kind', kind, 'attempt_state',
+    'running_attempt', 'attempt_started_ms', ask.now_ms, 'started_ms', row.started_ms,
+    'attempt_until_ms', until_ms, 'lost', 'none')
+  return lease .. begun, 17
+end
+
+-- What becomes of those with this front, if they are ready as their queue says.
+local function plan_claim(scope, ask, front)
+  local row = read_front(front)
+  local state, due_ms = row.state, row.due_ms
+  if not READY[state] then
+    return {is_ready = false}
+  end
+  local kind, until_ms = row.next_kind ~= '' and row.next_kind or 'initial', hold(row, ask)
+  local columns, count = held_columns(row, ask, kind, until_ms)
+  row.count = row.count + count + 1
+  local plan = plan_of(scope, row, state, due_ms)
+  plan.front, plan.columns, plan.is_ready = write_front(row), columns, true
+  plan.is_long = row.count > PAIRS_MAX
+  say(scope, plan, ask.is_start and 'claimed' or 'granted', ask.detail .. kind .. '"}')
+  return plan
+end
+
+local function plan_for(queue, ask, text)
+  local front, last = front_of(text)
+  local plan = queue.plans[front]
+  if not plan then
+    plan = plan_claim(queue.scope, ask, front)
+    queue.plans[front] = plan
+  end
+  return plan, last
+end
+
 -- The best rows of these partitions; places of rows that are not ready are noted to be removed.
 local function choose(scopes, ask, taken, args)
   local queues = queues_of(scopes, ask)
@@ -127,9 +184,12 @@ local function choose(scopes, ask, taken, args)
     end
     local uuid = queue.found[queue.at]
     local text = queue.texts[(queue.at + 1) / 2]
-    local head = text and decode(text)
-    if head and READY[head.state] then
-      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, head = head, queue = queue.key}
+    local plan, last
+    if text then
+      plan, last = plan_for(queue, ask, text)
+    end
+    if plan and plan.is_ready then
+      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, plan = plan, text = text, last = last}
     else
       gather(queue.scope.removed, queue.key, uuid)
     end
@@ -139,40 +199,11 @@ local function choose(scopes, ask, taken, args)
   end
 end
 
--- An attempt begins: which one, and how long it may take, was said by the last decision.
-local function begin(ask, head)
-  head.attempt, head.attempt_kind = head.next_attempt or 0, head.next_kind
-  head.attempt_state, head.attempt_started_ms = 'running_attempt', ask.now_ms
-  head.started_ms, head.lost = head.started_ms or ask.now_ms, nil
-  local left_ms = tonumber(head.attempt_left_ms)
-  head.attempt_until_ms = left_ms and ask.now_ms + left_ms
-  head.due_ms = math.min(head.due_ms, head.attempt_until_ms or head.due_ms)
-end
-
-local function take(row, ask)
-  local scope, head = row.scope, row.head
-  local due_ms = head.due_ms
-  head.rev, head.epoch = (tonumber(head.rev) or 1) + 1, (tonumber(head.epoch) or 0) + 1
-  head.state, head.reason = 'active', not ask.is_start and 'granted' or 'none'
-  head.lease_token, head.lease_until_ms, head.worker = ask.token, ask.until_ms, ask.worker
-  head.updated_ms, head.renewed_ms = ask.now_ms, nil
-  head.due_ms = math.min(ask.until_ms, tonumber(head.deadline_ms) or ask.until_ms)
-  local detail = ask.detail .. (head.next_kind or 'initial') .. '"}'
-  if ask.is_start then
-    begin(ask, head)
-  end
-  scope.changed[row.uuid] = head
-  gather(scope.removed, row.queue, row.uuid)
-  if head.due_ms ~= due_ms then
-    gather(scope.added, scope.base .. ':due', head.due_ms, row.uuid)
-  end
-  log(scope, row.uuid, head, ask.is_start and 'claimed' or 'granted', detail)
-end
-
 -- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
-local function take_all(scopes, ask, taken, hints)
+local function take_all(scopes, taken, hints)
   for _, row in ipairs(taken) do
-    take(row, ask)
+    local scope, uuid = row.scope, row.uuid
+    follow(scope, uuid, scope.base .. ':x:' .. uuid, row.plan, part_of(row.text, row.last + 1))
   end
   local changes = {}
   for _, scope in ipairs(scopes) do
@@ -197,7 +228,7 @@ register('claim', function(keys, args)
   end
   local ask, taken = read_ask(args), {}
   choose({scope}, ask, taken, args)
-  return take_all({scope}, ask, taken, args[4])
+  return take_all({scope}, taken, args[4])
 end)
 
 -- One named row of one partition, if it is ready in one of the lanes.
@@ -208,14 +239,16 @@ register('claim_one', function(keys, args)
   end
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
-  local head = head_of(scope, uuid)
+  local text = call('GET', scope.base .. ':x:' .. uuid)
+  local front, last = front_of(text or '')
+  local row = read_front(front)
   for _, lane in ipairs(ask.lanes) do
-    if head and READY[head.state] and head.namespace == ask.namespace and head.lane == lane then
-      watch(scope, head)
+    if READY[row.state] and row.namespace == ask.namespace and row.lane == lane then
+      watch(scope, row)
       scope.is_touched = true
-      local queue = ready_key(scope, ask.namespace, lane)
-      local row = {scope = scope, uuid = uuid, head = head, queue = queue}
-      return take_all({scope}, ask, {row}, args[4])
+      local plan = plan_claim(scope, ask, front)
+      local taken = {scope = scope, uuid = uuid, plan = plan, text = text, last = last}
+      return take_all({scope}, {taken}, args[4])
     end
   end
   return {'ok', scope.at_ms, {}, {}}
@@ -226,7 +259,7 @@ local function hinted(ask, args, offset)
   local found, seen = {}, {}
   for _, lane in ipairs(ask.lanes) do
     local key = args[4] .. '{hint:' .. queue_name(ask.namespace, lane) .. '}'
-    for _, number in ipairs(redis.call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
+    for _, number in ipairs(call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
       if not seen[number] then
         seen[number] = true
         found[#found + 1] = number
@@ -262,7 +295,7 @@ register('claim_hinted', function(keys, args)
       break
     end
   end
-  local answer = take_all(seen, ask, taken, args[4])
+  local answer = take_all(seen, taken, args[4])
   answer[2] = first.at_ms
   return answer
 end)

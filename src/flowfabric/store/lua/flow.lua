@@ -45,7 +45,7 @@ end
 
 -- Whether everything is as it was seen; a revision of nothing means that the flow must be new.
 local function flow_holds(base, flow)
-  local cells = redis.call('HMGET', base .. ':flow:' .. flow.id, 'created_ms', 'rev')
+  local cells = call('HMGET', base .. ':flow:' .. flow.id, 'created_ms', 'rev')
   if flow.rev == '' then
     return not cells[1]
   end
@@ -57,8 +57,7 @@ local function set_holds(scope, set, seen)
     return false
   end
   for _, item in ipairs(set.changes) do
-    local head = scope.heads[item.uuid]
-    if not (head and holds(scope, item, head)) then
+    if not holds(item) then
       return false
     end
   end
@@ -76,13 +75,13 @@ end
 local function write_flow(scope, args, flow)
   local key, set, gone = scope.base .. ':flow:' .. flow.id, flow.set, flow.gone
   if flow.rev == '' then
-    redis.call('HSET', key, slice(args, set.first, set.count))
+    call('HSET', key, slice(args, set.first, set.count))
   else
-    redis.call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
+    call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
       slice(args, set.first, set.count))
   end
   if gone.count > 0 then
-    redis.call('HDEL', key, slice(args, gone.first, gone.count))
+    call('HDEL', key, slice(args, gone.first, gone.count))
   end
   scope.flows[flow.id] = true
 end
@@ -93,29 +92,36 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
   local is_new = false
   if drawn ~= '' then
-    is_new = redis.call('HSET', key, 'edge:' .. name, drawn) == 1
-  elseif redis.call('HEXISTS', key, 'edge:' .. name) == 0 then
+    is_new = call('HSET', key, 'edge:' .. name, drawn) == 1
+  elseif call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
   if ended ~= '' then
-    redis.call('HSET', key, 'end:' .. name, ended)
+    call('HSET', key, 'end:' .. name, ended)
   elseif not is_new then
-    redis.call('HDEL', key, 'end:' .. name)
+    call('HDEL', key, 'end:' .. name)
   end
   local leaving = scope.base .. ':leaving:' .. upstream
   if is_pending == '1' then
-    redis.call('ZADD', leaving, 0, downstream .. ':' .. group)
+    call('ZADD', leaving, 0, downstream .. ':' .. group)
   else
-    redis.call('ZREM', leaving, downstream .. ':' .. group)
+    call('ZREM', leaving, downstream .. ':' .. group)
   end
 end
 
 local function write_note(scope, uuid, kind, detail)
-  local head = head_of(scope, uuid)
-  if head then
-    scope.changed[uuid] = head
-    log(scope, uuid, head, kind, detail)
+  local key = scope.base .. ':x:' .. uuid
+  local text = scope.texts[uuid] or call('GET', key)
+  local front, last = front_of(text or '')
+  local row = read_front(front)
+  if row.is_broken then
+    return
   end
+  row.count = row.count + 1
+  local plan = {row = row, state = row.state, moves = {}, columns = '', front = write_front(row)}
+  plan.is_long = row.count > PAIRS_MAX
+  say(scope, plan, kind, detail)
+  follow(scope, uuid, key, plan, part_of(text, last + 1))
 end
 
 local function each(args, list, write_one, scope)
@@ -125,7 +131,7 @@ local function each(args, list, write_one, scope)
 end
 
 local function write_group(scope, downstream, name, text)
-  redis.call('HSET', scope.base .. ':groups:' .. downstream, name, text)
+  call('HSET', scope.base .. ':groups:' .. downstream, name, text)
 end
 
 local function write_set(scope, args, set)
@@ -153,20 +159,20 @@ local function prepare_set(scope, set)
     prepare(scope, item)
   end
   for _, item in ipairs(set.members) do
-    if READY[item.head.state] then
-      watch(scope, item.head)
-    end
+    prepare_new(scope, item.template)
   end
 end
 
--- Arguments 5 and 6: shapes of changes, templates of members; then changesets. Each is written
+-- Arguments from 5 on: shapes of changes, templates of members, then changesets. Each is written
 -- whole or not at all; answers 1 or 0 for each.
 register('commit', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local shapes, templates, position = cmsgpack.unpack(args[5]), cmsgpack.unpack(args[6]), 7
+  local shapes, templates, position
+  shapes, position = read_shapes(args, 5)
+  templates, position = read_templates(args, position)
   local sets, members, changes = {}, {}, {}
   while position <= #args do
     local set

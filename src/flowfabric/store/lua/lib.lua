@@ -3,32 +3,40 @@
 -- A function works in one partition. Its one declared key is the partition's own record,
 -- `<prefix>:{fp:N}`; every other key is made from it and so lies in the same slot. Reads and checks
 -- come before the first write, and after that nothing raises. Nothing here decides: guards are
--- compared, patches are written, and indexes follow from the head.
+-- compared, patches are written, and indexes follow from the row.
 
 local READY = {waiting = true, orphaned = true, revoked = true}
 -- The index of ids is by how an execution ended; all that have not ended are together, so that only
 -- the first and the last write of an execution touch it.
 local CLASSES = {completed = 1, failed = 2, cancelled = 3, expired = 4, skipped = 5}
 local OPEN = 0
--- The last lines of a history are with the head; when they are more than this they move to a list.
-local RECENT_BYTES_MAX = 2000
-local LOG_LINES_MAX = 1000
--- Lua's unpack stops at 8000 values.
-local CELLS_MAX = 4000
 local PRIORITY_MAX = 9000
 -- A score is exact below 2^53: 9000 priorities times thirty years of milliseconds since 2017.
 local AGE_SPAN_MS = 1e12
 local AGE_FROM_MS = 15e11
 
-local function whole(number)
-  return string.format('%.0f', number)
+local function whole(value)
+  return string.format('%.0f', value)
+end
+
+-- Numbers that are part of every line; most are small.
+local TEXTS = {}
+local function text_of(value)
+  local text = TEXTS[value]
+  if not text then
+    text = tostring(value)
+    if type(value) == 'number' and value < 1000 then
+      TEXTS[value] = text
+    end
+  end
+  return text
 end
 
 -- The place in a ready queue: highest priority first, then oldest; equal ones go by their id.
-local function place(head)
-  local priority, created_ms = tonumber(head.priority) or 0, tonumber(head.created_ms) or 0
+local function place(row)
+  local priority, created_ms = row.priority or 0, row.created_ms or 0
   local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, priority))
-  return rank * AGE_SPAN_MS + math.max(0, math.min(AGE_SPAN_MS - 1, created_ms - AGE_FROM_MS))
+  return whole(rank * AGE_SPAN_MS + math.max(0, math.min(AGE_SPAN_MS - 1, created_ms - AGE_FROM_MS)))
 end
 
 -- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
@@ -37,7 +45,7 @@ local function queue_name(namespace, lane)
 end
 
 local function first_score(key)
-  return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
+  return call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
 end
 
 local function as_score(text)
@@ -48,13 +56,13 @@ end
 -- how far they may be apart. While a slot migrates, looking for a key that never exists raises
 -- here, before anything is written. A partition's time never goes back.
 local function open(base, args)
-  redis.call('EXISTS', base .. ':canary')
+  call('EXISTS', base .. ':canary')
   local at_ms = tonumber(args[2])
   if not at_ms then
-    local clock = redis.call('TIME')
+    local clock = call('TIME')
     at_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
   end
-  local seen = redis.call('HMGET', base, 'time_ms', 'version')
+  local seen = call('HMGET', base, 'time_ms', 'version')
   at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
   local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
   return {
@@ -66,12 +74,10 @@ local function open(base, args)
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
     version = whole(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
-    -- What is known of executions, which of them changed, and records that are written with them.
-    heads = {},
-    changed = {},
-    values = {},
+    -- Records that are to be written, keys and texts, and again the texts of executions by id.
+    values = {n = 0},
     texts = {},
-    lines = {},
+    lines = {n = 0},
     added = {},
     removed = {},
     queues = {},
@@ -80,53 +86,13 @@ local function open(base, args)
   }
 end
 
--- A record from its text. One that cannot be read has no columns, and its text is not lost.
-local function decode(text)
-  local is_read, record = pcall(cmsgpack.unpack, text)
-  return is_read and type(record) == 'table' and record or {broken = text}
-end
-
--- Read these records at once.
-local function read_all(keys)
-  if #keys <= CELLS_MAX then
-    return #keys > 0 and redis.call('MGET', unpack(keys)) or {}
-  end
-  local texts = {}
-  for first = 1, #keys, CELLS_MAX do
-    local last = math.min(first + CELLS_MAX - 1, #keys)
-    for place, text in ipairs(redis.call('MGET', unpack(keys, first, last))) do
-      texts[first + place - 1] = text
-    end
-  end
-  return texts
-end
-
-local function read_texts(base, ids)
-  local keys = {}
-  for place, uuid in ipairs(ids) do
-    keys[place] = base .. ':x:' .. uuid
-  end
-  return read_all(keys)
-end
-
--- The head of an execution as it is by now, or false; changed by whoever marks it as changed.
-local function head_of(scope, uuid)
-  local head = scope.heads[uuid]
-  if head == nil then
-    local text = scope.texts[uuid] or redis.call('GET', scope.base .. ':x:' .. uuid)
-    head = text and decode(text)
-    scope.heads[uuid] = head
-  end
-  return head
-end
-
-local function ready_key(scope, namespace, lane)
-  return scope.base .. ':ready:' .. queue_name(namespace, lane)
+local function ready_key(scope, row)
+  return scope.base .. ':ready:' .. queue_name(row.namespace or '', row.lane or '')
 end
 
 -- Remember how a ready queue begins, to tell afterwards whether that changed.
-local function watch(scope, head)
-  local name = queue_name(head.namespace or '', head.lane or '')
+local function watch(scope, row)
+  local name = queue_name(row.namespace or '', row.lane or '')
   if scope.queues[name] == nil then
     scope.queues[name] = as_score(first_score(scope.base .. ':ready:' .. name))
   end
@@ -134,34 +100,49 @@ end
 
 -- Keep a hint, unless a newer one is known. An empty score means that there is nothing.
 local function tell(key, partition, version, score)
-  local seen = redis.call('HGET', key .. ':version', partition)
+  local seen = call('HGET', key .. ':version', partition)
   if seen and tonumber(seen) >= tonumber(version) then
     return
   end
-  redis.call('HSET', key .. ':version', partition, version)
+  call('HSET', key .. ':version', partition, version)
   if score == '' then
-    redis.call('ZREM', key, partition)
+    call('ZREM', key, partition)
   else
-    redis.call('ZADD', key, score, partition)
+    call('ZADD', key, score, partition)
   end
 end
 
 -- Many members of a sorted set are written by one command.
-local function gather(sets, key, first, second)
+local function cells_of(sets, key)
   local cells = sets[key]
   if cells == nil then
-    cells = {}
+    cells = {n = 0}
     sets[key] = cells
   end
-  local size = #cells
-  cells[size + 1], cells[size + 2] = first, second
+  return cells
+end
+
+local function gather(sets, key, first, second)
+  local cells = cells_of(sets, key)
+  local size = cells.n + 1
+  cells[size] = first
+  if second then
+    size = size + 1
+    cells[size] = second
+  end
+  cells.n = size
+end
+
+local function put(values, key, value)
+  local size = values.n
+  values[size + 1], values[size + 2], values.n = key, value, size + 2
 end
 
 -- An open line of a flow: its text by name, its place in the order of time, and when to try it.
 -- Names begin with the time, so that equal times go by what follows.
 local function put_line(scope, line)
   local base, name = scope.base, line.name
-  redis.call('HSET', base .. ':line:' .. line.flow, name, line.text)
+  call('HSET', base .. ':line:' .. line.flow, name, line.text)
   gather(scope.added, base .. ':lines:' .. line.flow, string.match(name, '^%d+'), name)
   if line.next_try_ms == '0' then
     gather(scope.removed, base .. ':later:' .. line.flow, name)
@@ -172,7 +153,7 @@ local function put_line(scope, line)
 end
 
 local function remove_line(scope, flow, name)
-  redis.call('HDEL', scope.base .. ':line:' .. flow, name)
+  call('HDEL', scope.base .. ':line:' .. flow, name)
   gather(scope.removed, scope.base .. ':lines:' .. flow, name)
   gather(scope.removed, scope.base .. ':later:' .. flow, name)
   scope.flows[flow] = true
@@ -180,14 +161,14 @@ end
 
 -- When a flow has something to do that somebody may do: nothing if never.
 local function wake_time(base, flow)
-  local cells = redis.call('HMGET', base .. ':flow:' .. flow,
+  local cells = call('HMGET', base .. ':flow:' .. flow,
     'created_ms', 'parked', 'due_ms', 'busy_until_ms', 'next_try_ms')
   if not cells[1] or cells[2] then
     return nil
   end
   local later = base .. ':later:' .. flow
   local at = tonumber(cells[3])
-  if redis.call('ZCARD', base .. ':lines:' .. flow) > redis.call('ZCARD', later) then
+  if call('ZCARD', base .. ':lines:' .. flow) > call('ZCARD', later) then
     at = 0
   else
     local line = tonumber(first_score(later))
@@ -207,40 +188,19 @@ local function arm_flows(scope)
   for flow in pairs(scope.flows) do
     local at = wake_time(scope.base, flow)
     if at then
-      redis.call('ZADD', key, whole(at), flow)
+      call('ZADD', key, whole(at), flow)
     else
-      redis.call('ZREM', key, flow)
+      call('ZREM', key, flow)
     end
   end
   local after = as_score(first_score(key))
   return (before == '' or (after ~= '' and tonumber(after) < tonumber(before))) and after or ''
 end
 
--- The lines of a head that has too many become older ones.
-local function move_lines(key, head)
-  local lines = {}
-  for line in string.gmatch(head.log, '[^\n]+') do
-    lines[#lines + 1] = line
-  end
-  if redis.call('RPUSH', key, unpack(lines)) > LOG_LINES_MAX then
-    redis.call('LTRIM', key, -LOG_LINES_MAX, -1)
-  end
-  head.log = nil
-end
-
 local function write_records(scope)
-  local values, texts, size = scope.values, scope.texts, #scope.values
-  for uuid, head in pairs(scope.changed) do
-    if head.log and #head.log > RECENT_BYTES_MAX then
-      move_lines(scope.base .. ':log:' .. uuid, head)
-    end
-    local text = cmsgpack.pack(head)
-    texts[uuid] = text
-    values[size + 1], values[size + 2] = scope.base .. ':x:' .. uuid, text
-    size = size + 2
-  end
-  for first = 1, size, CELLS_MAX do
-    redis.call('MSET', unpack(values, first, math.min(first + CELLS_MAX - 1, size)))
+  local values = scope.values
+  for first = 1, values.n, CELLS_MAX do
+    call('MSET', values_of(values, first, math.min(first + CELLS_MAX - 1, values.n)))
   end
 end
 
@@ -250,18 +210,22 @@ end
 local function close(scope, hints)
   write_records(scope)
   for key, members in pairs(scope.removed) do
-    redis.call('ZREM', key, unpack(members))
+    if members.n > 0 then
+      call('ZREM', key, values_of(members))
+    end
   end
   for key, cells in pairs(scope.added) do
-    redis.call('ZADD', key, unpack(cells))
+    if cells.n > 0 then
+      call('ZADD', key, values_of(cells))
+    end
   end
   local partition, version, lines = scope.number, scope.version, scope.lines
-  if #lines > 0 then
-    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
-      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
+  if lines.n > 0 then
+    call('XADD', scope.base .. ':feed', version .. '-0', values_of(lines))
+    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. lines.n / 2, 'line', lines[lines.n])
   else
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
   end
   local changed = {}
   for name, before in pairs(scope.queues) do
@@ -288,36 +252,77 @@ local function close(scope, hints)
   return {}
 end
 
--- Move a record between the indexes; each is a function of the head, before and after.
-local function index(scope, uuid, state, due_ms, head)
-  local base = scope.base
-  local class = CLASSES[head.state] or OPEN
+-- A plan has the front and the columns that are to be written, where the id goes in the indexes,
+-- and what the line says. Each index is a function of the row, before and after.
+local function plan_of(scope, row, state, due_ms)
+  local plan, class = {moves = {}, state = row.state or '', row = row}, CLASSES[row.state] or OPEN
+  local function move(sets, key, score)
+    plan.moves[#plan.moves + 1] = {cells = cells_of(sets, key), score = score}
+  end
   if not state or class ~= (CLASSES[state] or OPEN) then
-    gather(scope.added, base .. ':ids', class, uuid)
+    move(scope.added, scope.base .. ':ids', whole(class))
   end
-  if READY[head.state] then
-    gather(scope.added, ready_key(scope, head.namespace or '', head.lane or ''), place(head), uuid)
+  if READY[row.state] then
+    move(scope.added, ready_key(scope, row), place(row))
   elseif READY[state] then
-    gather(scope.removed, ready_key(scope, head.namespace or '', head.lane or ''), uuid)
+    move(scope.removed, ready_key(scope, row))
   end
-  if due_ms ~= head.due_ms then
-    if head.due_ms then
-      gather(scope.added, base .. ':due', head.due_ms, uuid)
+  if due_ms ~= row.due_ms then
+    if row.due_ms then
+      move(scope.added, scope.base .. ':due', whole(row.due_ms))
     else
-      gather(scope.removed, base .. ':due', uuid)
+      move(scope.removed, scope.base .. ':due')
     end
   end
+  return plan
 end
 
--- One line, in the history of its execution and, with all others of this write, in the feed of
--- its partition. A line is known by the write that it came with and its place among its lines.
-local function log(scope, uuid, head, kind, detail)
-  local lines, state = scope.lines, head.state or ''
-  local size = #lines
-  local told = '\t' .. scope.now .. '\t' .. kind .. '\t' .. (head.attempt or -1) .. '\t'
-    .. (head.epoch or 0) .. '\t' .. detail
-  lines[size + 1], lines[size + 2] = 'line', state .. '\t' .. uuid .. told
-  head.log = (head.log or '') .. scope.version .. '-' .. size / 2 + 1 .. '\t' .. state .. told .. '\n'
+-- What lines of a plan say; a line is in the feed of its partition and in the history of its
+-- execution, and known by the write that it came with and its place among its lines.
+local function say(scope, plan, kind, detail)
+  local row = plan.row
+  plan.told = '\t' .. scope.now .. '\t' .. kind .. '\t' .. whole(row.attempt or -1) .. '\t'
+    .. whole(row.epoch or 0) .. '\t' .. detail
+  plan.line = '\t' .. plan.state .. plan.told
+end
+
+-- The line of one execution, for its history.
+local function line_of(scope, uuid, plan)
+  local lines = scope.lines
+  put(lines, 'line', plan.state .. '\t' .. uuid .. plan.told)
+  return scope.version .. '-' .. text_of(lines.n / 2) .. plan.line
+end
+
+local function keep(scope, uuid, key, text)
+  scope.texts[uuid] = text
+  put(scope.values, key, text)
+end
+
+-- Write one execution by its plan: what is kept of it already, behind its front, and a payload if it
+-- is new.
+local function follow(scope, uuid, key, plan, body, payload)
+  local moves = plan.moves
+  for number = 1, #moves do
+    local move = moves[number]
+    local cells, score = move.cells, move.score
+    local size = cells.n + 1
+    if score then
+      cells[size] = score
+      size = size + 1
+    end
+    cells[size], cells.n = uuid, size
+  end
+  local own = ''
+  if payload then
+    own = pack('payload', payload, 'log', line_of(scope, uuid, plan))
+  elseif plan.told then
+    own = pack('log', line_of(scope, uuid, plan))
+  end
+  local text = plan.front .. body .. plan.columns .. own
+  if plan.is_long then
+    text = shortened(text, scope.base .. ':log:' .. uuid)
+  end
+  keep(scope, uuid, key, text)
 end
 
 local function append(list, more)
@@ -331,8 +336,14 @@ local function slice(args, first, count)
 end
 
 local function register(name, callback, flags)
+  local function bound(keys, args)
+    if not call then
+      bind()
+    end
+    return callback(keys, args)
+  end
   redis.register_function{
-    function_name = 'ff@PROTOCOL@_' .. name, callback = callback, flags = flags or {},
+    function_name = 'ff@PROTOCOL@_' .. name, callback = bound, flags = flags or {},
   }
 end
 

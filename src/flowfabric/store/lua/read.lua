@@ -3,9 +3,9 @@
 local SCAN_MAX = 1000
 local PAGE = 100
 
-local function read_attempts(base, uuid, head)
+local function read_attempts(base, uuid, row)
   local keys, attempts = {}, {}
-  for number = 0, math.max(tonumber(head.attempt) or -1, tonumber(head.next_attempt) or 0) do
+  for number = 0, math.max(row.attempt or -1, row.next_attempt or 0) do
     keys[number + 1] = base .. ':attempt:' .. uuid .. ':' .. number
   end
   for place, text in ipairs(read_all(keys)) do
@@ -22,12 +22,12 @@ register('load', function(keys, args)
   local rows = {}
   for position = 7, #args do
     local uuid = args[position]
-    local head = redis.call('GET', base .. ':x:' .. uuid)
+    local head = call('GET', base .. ':x:' .. uuid)
     local row = {head, false, {}, {}}
     if head then
-      row[2] = args[4] == '1' and redis.call('GET', base .. ':payload:' .. uuid)
-      row[3] = args[5] == '1' and redis.call('HGETALL', base .. ':tags:' .. uuid) or {}
-      row[4] = args[6] == '1' and read_attempts(base, uuid, decode(head)) or {}
+      row[2] = args[4] == '1' and call('GET', base .. ':payload:' .. uuid)
+      row[3] = args[5] == '1' and call('HGETALL', base .. ':tags:' .. uuid) or {}
+      row[4] = args[6] == '1' and read_attempts(base, uuid, read_row(head)) or {}
     end
     rows[#rows + 1] = row
   end
@@ -38,8 +38,8 @@ end, READ_ONLY)
 register('due', function(keys, args)
   local scope = open(keys[1], args)
   local key = scope.base .. ':due'
-  local passed = redis.call('ZRANGEBYSCORE', key, '-inf', args[4], 'WITHSCORES', 'LIMIT', 0, args[5])
-  local later = redis.call('ZRANGEBYSCORE', key, '(' .. args[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local passed = call('ZRANGEBYSCORE', key, '-inf', args[4], 'WITHSCORES', 'LIMIT', 0, args[5])
+  local later = call('ZRANGEBYSCORE', key, '(' .. args[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   local ids, rows = {}, {}
   for position = 1, #passed, 2 do
     ids[#ids + 1] = passed[position]
@@ -56,7 +56,7 @@ register('peek', function(keys, args)
   local queues = {}
   for position = 6, #args do
     local key = scope.base .. ':ready:' .. queue_name(args[4], args[position])
-    queues[#queues + 1] = redis.call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
+    queues[#queues + 1] = call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
   end
   local flows = as_score(first_score(scope.base .. ':flows'))
   return {whole(tonumber(scope.version) - 1), scope.due, flows, queues}
@@ -68,10 +68,10 @@ register('held', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local ids, rows = redis.call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN), {}
+  local ids, rows = call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN), {}
   for place, text in ipairs(read_texts(scope.base, ids)) do
-    local head = text and decode(text)
-    if head and head.lease_token == args[4] and head.state == 'active' then
+    local row = text and read_row(text)
+    if row and row.lease_token == args[4] and row.state == 'active' then
       rows[#rows + 1] = {scope.number, ids[place], text}
     end
   end
@@ -81,12 +81,12 @@ end, READ_ONLY)
 -- Ids of one class, by id, after one of them. Equal scores are in the order of their members, but
 -- only a search finds where a member would be that may have gone.
 local function ids_after(key, class, after)
-  local first = redis.call('ZCOUNT', key, '-inf', '(' .. class)
-  local past = first + redis.call('ZCOUNT', key, class, class)
+  local first = call('ZCOUNT', key, '-inf', '(' .. class)
+  local past = first + call('ZCOUNT', key, class, class)
   local low, high = first, past
   while after ~= '' and low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', key, middle, middle)[1] <= after then
+    if call('ZRANGE', key, middle, middle)[1] <= after then
       low = middle + 1
     else
       high = middle
@@ -95,14 +95,14 @@ local function ids_after(key, class, after)
   if low >= past then
     return {}
   end
-  return redis.call('ZRANGE', key, low, math.min(low + SCAN_MAX, past) - 1)
+  return call('ZRANGE', key, low, math.min(low + SCAN_MAX, past) - 1)
 end
 
 -- Whether an execution belongs to a flow that is still being submitted.
 local function is_hidden(base, head, hidden)
   local flow = head.flow
   if flow and hidden[flow] == nil then
-    hidden[flow] = redis.call('HGET', base .. ':flow:' .. flow, 'is_open') == '0'
+    hidden[flow] = call('HGET', base .. ':flow:' .. flow, 'is_open') == '0'
   end
   return flow and hidden[flow]
 end
@@ -116,7 +116,7 @@ local function fits(base, uuid, head, args, wanted)
     return false
   end
   for position = wanted.first_tag, #args, 2 do
-    local value = redis.call('HGET', base .. ':tags:' .. uuid, args[position])
+    local value = call('HGET', base .. ':tags:' .. uuid, args[position])
     if value ~= args[position + 1] then
       return false
     end
@@ -161,7 +161,7 @@ register('find', function(keys, args)
         return {last, rows}
       end
       last = some[place]
-      if text and fits(base, last, decode(text), args, wanted) then
+      if text and fits(base, last, columns_of(text), args, wanted) then
         rows[#rows + 1] = {last, text}
       end
     end

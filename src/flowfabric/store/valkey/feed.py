@@ -158,5 +158,5 @@ def _event(partition: int, text: str, cursor: str) -> Event:
         state=state_or_held(state),
         attempt=int(attempt),
         epoch=int(epoch),
-        detail=_detail.decode(detail),
+        detail={} if detail == "{}" else _detail.decode(detail),
     )

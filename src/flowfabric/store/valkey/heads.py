@@ -1,8 +1,9 @@
-"""Heads and attempts as the texts that the server keeps: MessagePack, by the names of the columns.
+"""Executions and attempts as the texts that the server keeps.
 
-A column that has its default is not kept, so a text says only what is special about its record.
-What a newer program added is passed over. Bytes are kept as they are: the functions in the server
-know only one kind of string.
+The text of an execution begins with what the functions in the server look at; behind it are all
+columns that were ever written, as one map of MessagePack in which the last of a name counts. What
+a newer program added is passed over. Bytes are kept as they are: the functions know only one kind
+of string.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Malformed,
-    Value,
 )
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
 from flowfabric.store.cursor import unreadable
 
-UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
+UNREADABLE = (LookupError, ValueError, TypeError, msgspec.MsgspecError)
 
 _NOTHING = msgspec.Raw()
+_NIL = msgspec.Raw(b"\xc0")
+_LOG = b"\xa3log"
 _STRINGS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 
 
 class _Kept(Execution, frozen=True, gc=False, kw_only=True, array_like=False):
-    """What is kept of an execution: its columns, a small payload, the last lines of its history."""
+    """What is kept of an execution: its columns and a small payload."""
 
     id: ExecutionId = ExecutionId("")
     creator: str = ""
     policy: str = ""
     payload: msgspec.Raw = _NOTHING
-    log: str = ""
 
 
 class _KeptAttempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -62,10 +63,20 @@ class _KeptEnd(msgspec.Struct, frozen=True, gc=False):
     attempt: int = -1
 
 
+class _Loose(msgspec.Struct, frozen=True):
+    """What can be said of a head that cannot be read."""
+
+    rev: Any = 1
+    failures: Any = 0
+
+
 _decode = msgspec.msgpack.Decoder(_Kept).decode
 _decode_attempt = msgspec.msgpack.Decoder(_KeptAttempt).decode
 _decode_end = msgspec.msgpack.Decoder(_KeptEnd).decode
-_decode_loosely = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_decode_loosely = msgspec.msgpack.Decoder(_Loose).decode
+_decode_cells = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.msgpack.Decoder(str).decode
+_encode = msgspec.msgpack.Encoder().encode
 _convert, _astuple = msgspec.convert, msgspec.structs.astuple
 
 COLUMNS = tuple(field.name for field in msgspec.structs.fields(Execution))
@@ -94,30 +105,14 @@ def template_of(values: tuple[object, ...]) -> dict[str, object]:
     return {name: value for name, value, usual in named if value is not None and value != usual}
 
 
-class Changes(NamedTuple):
-    """Columns that are set, and those that go back to what is usual."""
-
-    set: dict[str, Value]
-    gone: list[str]
+def columns_text(columns: Mapping[str, object]) -> bytes:
+    """Columns as they are added to those that are kept: a map without its beginning."""
+    return _encode(columns)[1 if len(columns) < 16 else 3 :]
 
 
-def changes_of(patch: Mapping[str, Value], usual: Mapping[str, object] = USUAL) -> Changes:
-    set_: dict[str, Value] = {}
-    gone: list[str] = []
-    for name, value in patch.items():
-        if value is None or value == usual[name]:
-            gone.append(name)
-        else:
-            set_[name] = value
-    return Changes(set_, gone)
-
-
-_ATTEMPT_USUAL = usual_of(_KeptAttempt)
-
-
-def attempt_of(attempt: Attempt) -> dict[str, Value]:
-    """All but its result, which goes with each item."""
-    columns: dict[str, Value] = {
+def attempt_text(attempt: Attempt) -> bytes:
+    """All but its result, which goes behind it."""
+    columns: dict[str, object] = {
         "kind": attempt.kind,
         "started_ms": attempt.started_ms,
         "worker": attempt.worker,
@@ -126,11 +121,17 @@ def attempt_of(attempt: Attempt) -> dict[str, Value]:
         "ended_ms": attempt.ended_ms,
         "detail": attempt.detail,
         "category": attempt.category,
+        "result": None,
     }
-    return changes_of(columns, _ATTEMPT_USUAL).set
+    return _encode(columns)[:-1]
 
 
 # -- reading ------------------------------------------------------------------------------------
+
+
+def _columns(text: bytes) -> bytes:
+    """What is behind the first part, which begins with how long it is."""
+    return text[text[0] << 8 | text[1] :]
 
 
 def _head(id: ExecutionId, kept: _Kept) -> Execution:
@@ -142,17 +143,17 @@ def head_or_malformed(id: ExecutionId, text: Any) -> Execution | Malformed | Non
     if not text:
         return None
     try:
-        return _head(id, _decode(text))
+        return _head(id, _decode(_columns(text)))
     except UNREADABLE as error:
         return _malformed(id, text, f"{type(error).__name__}: {error}")
 
 
 def _malformed(id: ExecutionId, text: bytes, problem: str) -> Malformed:
     try:
-        columns = _decode_loosely(text)
+        loose = _decode_loosely(_columns(text))
     except UNREADABLE:
-        columns = {}
-    return Malformed(id, _number(columns.get("rev", 1)), _number(columns.get("failures")), problem)
+        loose = _Loose()
+    return Malformed(id, _number(loose.rev), _number(loose.failures), problem)
 
 
 def _number(value: object) -> int:
@@ -179,7 +180,7 @@ def lease_of(id: ExecutionId, text: bytes) -> tuple[Lease | None, bool]:
     A row that cannot be read keeps its lease until its timer finds it there.
     """
     try:
-        kept = _decode(text)
+        kept = _decode(_columns(text))
         head = _head(id, kept)
     except UNREADABLE:
         return None, False
@@ -193,9 +194,15 @@ def _string(raw: msgspec.Raw) -> bytes:
 
 
 def history_of(text: Any) -> list[str]:
-    """The last lines of an execution."""
+    """The last lines of an execution: its columns once more, each time that they were written."""
+    if not text:
+        return []
     try:
-        return _decode(text).log.splitlines() if text else []
+        columns = _columns(text)
+        count = int.from_bytes(columns[1:3], "big")
+        cells = _decode_cells(b"\xdc" + (count * 2).to_bytes(2, "big") + columns[3:])
+        named = zip(cells[::2], cells[1::2], strict=True)
+        return [_decode_text(value) for name, value in named if bytes(name) == _LOG]
     except UNREADABLE:
         return []
 
@@ -208,7 +215,7 @@ def loaded_of(id: ExecutionId, reply: Any, *, payload: bool) -> Loaded | None:
     cells = iter(tags)
     texts = sorted((key.decode(), value.decode()) for key, value in zip(cells, cells, strict=True))
     tried = tuple(_attempt(id, number, kept) for number, kept in attempts)
-    inline = _string(_decode(text).payload) if payload and body is None else body
+    inline = _string(_decode(_columns(text)).payload) if payload and body is None else body
     return Loaded(head, inline or b"", dict(texts), tried)
 
 
@@ -233,7 +240,7 @@ def _attempt(id: ExecutionId, number: int, text: bytes) -> Attempt:
 
 
 def _result(kept: _KeptAttempt) -> bytes | None:
-    return None if kept.result == _NOTHING else _string(kept.result)
+    return None if kept.result in (_NOTHING, _NIL) else _string(kept.result)
 
 
 class End(NamedTuple):
@@ -247,7 +254,7 @@ def end_of(id: ExecutionId, text: Any) -> End | None:
     if not text:
         return None
     try:
-        kept = _decode_end(text)
+        kept = _decode_end(_columns(text))
     except UNREADABLE as error:
         raise unreadable(id, str(error)) from None
     return End(Ended(id, kept.state, kept.outcome_detail, kept.outcome_category), kept.attempt)

@@ -18,7 +18,7 @@ from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.flows.codec import line_cells
-from flowfabric.store.valkey.heads import attempt_of, changes_of, head_values, template_of
+from flowfabric.store.valkey.heads import attempt_text, columns_text, head_values, template_of
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def insert_calls(
 def _insert_cells(batch: Sequence[Submission]) -> list[Cell]:
     templates = Templates()
     items = [cell for submission in batch for cell in templates.item(submission)]
-    return [templates.packed(), *items]
+    return [*templates.cells(), *items]
 
 
 class Templates:
@@ -115,8 +115,9 @@ class Templates:
         self._templates: list[dict[str, object]] = []
         self._last: object = None
 
-    def packed(self) -> bytes:
-        return _pack(self._templates)
+    def cells(self) -> list[Cell]:
+        """What is known of each, and the same as it is kept."""
+        return [_pack(self._templates), *map(columns_text, self._templates)]
 
     def item(self, submission: Submission) -> list[Cell]:
         values = head_values(submission.execution)
@@ -142,7 +143,7 @@ def apply_calls(
         chosen = [transitions[position] for position in part.positions]
         shapes = Shapes()
         items = [cell for transition in chosen for cell in shapes.item(transition)]
-        cells = (*moment.cells, keys.hints, shapes.packed(), *items)
+        cells = (*moment.cells, keys.hints, *shapes.cells(), *items)
         yield part, function("apply", keys.partition(part.partition), *cells)
 
 
@@ -161,16 +162,21 @@ class Shapes:
 
     def __init__(self) -> None:
         self._shapes: list[_Shape] = []
+        self._texts: list[Cell] = []
         self._last: object = None
 
-    def packed(self) -> bytes:
-        return _pack(self._shapes)
+    def cells(self) -> list[Cell]:
+        """What is known of each, and its columns and its attempt as they are kept."""
+        return [_pack(self._shapes), *self._texts]
 
     def item(self, transition: Transition) -> list[Cell]:
         alike = _alike(transition)
         if alike != self._last:
             self._last = alike
+            attempt = transition.attempt
             self._shapes.append(_shape(transition))
+            self._texts.append(columns_text(transition.patch))
+            self._texts.append(b"" if attempt is None else attempt_text(attempt))
         extra: list[Cell] = []
         if transition.attempt is not None and transition.attempt.result is not None:
             extra.append(transition.attempt.result)
@@ -201,33 +207,43 @@ def _alike(transition: Transition) -> tuple[object, ...]:
     return (transition.guard[1:], transition.patch, transition.log, about, has_line)
 
 
+# What the functions look at, and which flow somebody belongs to.
+_LOOKED_AT = frozenset(
+    (
+        *("state", "reason", "lease_token", "lease_until_ms", "epoch", "due_ms", "attempt"),
+        *("priority", "next_attempt", "next_kind", "attempt_left_ms", "deadline_ms"),
+        *("started_ms", "flow"),
+    )
+)
+
+
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Guard, patch, log line and attempt, as the function reads them."""
+    """Guard, patch, log line and attempt, as far as the function has to know them."""
 
     token: str | None = None
     is_started: bool | None = None
     set: dict[str, Value]
     gone: list[str]
+    count: int
     kind: str | None = None
     detail: str | None = None
     number: int | None = None
-    attempt: dict[str, Value] | None = None
     has_result: bool = False
     has_line: bool = False
 
 
 def _shape(transition: Transition) -> _Shape:
     guard, log, attempt = transition.guard, transition.log, transition.attempt
-    changes = changes_of(transition.patch)
+    seen = {name: value for name, value in transition.patch.items() if name in _LOOKED_AT}
     return _Shape(
         token=guard.token if isinstance(guard, Held) else None,
         is_started=guard.started if isinstance(guard, Held) else None,
-        set=changes.set,
-        gone=changes.gone,
+        set={name: value for name, value in seen.items() if value is not None},
+        gone=[name for name, value in seen.items() if value is None],
+        count=len(transition.patch),
         kind=None if log is None else log.kind,
         detail=None if log is None else _encode(log.detail).decode(),
         number=None if attempt is None else attempt.attempt,
-        attempt=None if attempt is None else attempt_of(attempt),
         has_result=attempt is not None and attempt.result is not None,
         has_line=transition.line is not None,
     )

@@ -18,7 +18,7 @@ from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed, Value
 from flowfabric.store.valkey.codec import cell_of, pairs_of, parsers_of, uuid_of
-from flowfabric.store.valkey.heads import UNREADABLE, changes_of, head_or_malformed, usual_of
+from flowfabric.store.valkey.heads import UNREADABLE, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T", Edge, Group, Line)
@@ -62,9 +62,10 @@ def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
 
 def _patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
     """How many columns are set, those, how many go back to what is usual, those."""
-    changes = changes_of(patch, _FLOW_USUAL)
-    cells = [cell for name, value in changes.set.items() for cell in (name, cell_of(value))]
-    return [len(changes.set), *cells, len(changes.gone), *changes.gone]
+    told = {name: v for name, v in patch.items() if v is not None and v != _FLOW_USUAL[name]}
+    cells = [cell for name, value in told.items() for cell in (name, cell_of(value))]
+    gone = [name for name in patch if name not in told]
+    return [len(told), *cells, len(gone), *gone]
 
 
 def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
