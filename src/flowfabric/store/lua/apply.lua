@@ -62,10 +62,10 @@ end
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
 local function read_change(args, position, shapes)
-  local shape = shapes[number_of(args[position + 2])]
+  local shape = shapes[tonumber(args[position + 2])]
   local item = {
-    uuid = args[position], seen = number_of(args[position + 1]), shape = shape,
-    extra = position + 4, extra_count = number_of(args[position + 3]),
+    uuid = args[position], seen = tonumber(args[position + 1]), shape = shape,
+    extra = position + 4, extra_count = tonumber(args[position + 3]),
     key = false, text = false, last = false, guard = false, attempt = false, tried = false,
   }
   position = item.extra + item.extra_count
@@ -126,7 +126,7 @@ end
 local function write_attempt(scope, item)
   local text = item.shape.attempt .. pack(item.result)
   if item.tried then
-    local is_read, before = try(cmsgpack.unpack, item.tried)
+    local is_read, before = pcall(cmsgpack.unpack, item.tried)
     local after = cmsgpack.unpack(text)
     if is_read and type(before) == 'table' then
       after.kind, after.started_ms = before.kind, before.started_ms

@@ -208,16 +208,14 @@ local function take_all(scopes, taken, hints)
   local changes = {}
   for _, scope in ipairs(scopes) do
     if scope.is_touched then
-      for _, change in ipairs(close(scope, hints)) do
-        changes[#changes + 1] = change
-      end
+      append(changes, finish(scope))
     end
   end
   local rows = {}
   for place, row in ipairs(taken) do
     rows[place] = {row.scope.number, row.uuid, row.scope.texts[row.uuid]}
   end
-  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, changes}
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, pass_on(hints, changes)}
 end
 
 -- The best of one partition.

@@ -76,8 +76,9 @@ register('flow_take', function(keys, args)
   end
   for _, row in ipairs(rows) do
     call('HSET', base .. ':flow:' .. row[1], 'busy_until_ms', args[5])
-    scope.flows[row[1]] = true
+    gather(scope.added, base .. ':flows', args[5], row[1])
   end
+  -- What was the first to do is now done later, if anything: there is nothing to tell.
   return {'ok', scope.at_ms, rows, close(scope, args[4])}
 end)
 
@@ -191,7 +192,7 @@ end
 -- is how many edges, then lists: heads, leaving, entering, groups, and for members where to begin,
 -- how many, and a list of states.
 register('graph', function(keys, args)
-  local base, flow = open(keys[1], args).base, args[4]
+  local base, flow = visit(keys[1]), args[4]
   local row = call('HGETALL', base .. ':flow:' .. flow)
   if #row == 0 then
     return {}

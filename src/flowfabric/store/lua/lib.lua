@@ -52,11 +52,18 @@ local function as_score(text)
   return text == '' and '' or whole(tonumber(text))
 end
 
--- Begin: arguments 1 to 3 are the caller's time, a time that replaces the server's in tests, and
--- how far they may be apart. While a slot migrates, looking for a key that never exists raises
--- here, before anything is written. A partition's time never goes back.
+-- Begin to look: while a slot migrates, looking for a key that never exists raises here.
+local function visit(base)
+  if is_cluster then
+    call('EXISTS', base .. ':canary')
+  end
+  return base
+end
+
+-- Begin to write: arguments 1 to 3 are the caller's time, a time that replaces the server's in
+-- tests, and how far they may be apart. A partition's time never goes back.
 local function open(base, args)
-  call('EXISTS', base .. ':canary')
+  visit(base)
   local at_ms = tonumber(args[2])
   if not at_ms then
     local clock = call('TIME')
@@ -82,7 +89,6 @@ local function open(base, args)
     removed = {},
     queues = {},
     flows = {},
-    due = as_score(first_score(base .. ':due')),
   }
 end
 
@@ -142,12 +148,12 @@ end
 -- Names begin with the time, so that equal times go by what follows.
 local function put_line(scope, line)
   local base, name = scope.base, line.name
-  call('HSET', base .. ':line:' .. line.flow, name, line.text)
+  local is_new = call('HSET', base .. ':line:' .. line.flow, name, line.text) == 1
   gather(scope.added, base .. ':lines:' .. line.flow, string.match(name, '^%d+'), name)
-  if line.next_try_ms == '0' then
-    gather(scope.removed, base .. ':later:' .. line.flow, name)
-  else
+  if line.next_try_ms ~= '0' then
     gather(scope.added, base .. ':later:' .. line.flow, line.next_try_ms, name)
+  elseif not is_new then
+    gather(scope.removed, base .. ':later:' .. line.flow, name)
   end
   scope.flows[line.flow] = true
 end
@@ -200,56 +206,83 @@ end
 local function write_records(scope)
   local values = scope.values
   for first = 1, values.n, CELLS_MAX do
-    call('MSET', values_of(values, first, math.min(first + CELLS_MAX - 1, values.n)))
+    call('MSET', unpack(values, first, math.min(first + CELLS_MAX - 1, values.n)))
   end
 end
 
--- End: write the records, the indexes, the feed and the time, and tell what changed at the head of
--- the queues. With `hints`, the place of the hint keys when all keys are on one server, it is told
--- here; else the caller passes it on.
-local function close(scope, hints)
-  write_records(scope)
+local function write_indexes(scope)
   for key, members in pairs(scope.removed) do
     if members.n > 0 then
-      call('ZREM', key, values_of(members))
+      call('ZREM', key, unpack(members))
     end
   end
   for key, cells in pairs(scope.added) do
     if cells.n > 0 then
-      call('ZADD', key, values_of(cells))
+      call('ZADD', key, unpack(cells))
     end
   end
+end
+
+-- Write the records, the indexes, the feed and the time; answers what changed at the head of the
+-- queues.
+local function finish(scope)
   local partition, version, lines = scope.number, scope.version, scope.lines
+  local due_key, changed = scope.base .. ':due', {}
+  local timers = scope.added[due_key]
+  local is_timed = timers and timers.n > 0
+  local due_before = is_timed and as_score(first_score(due_key))
+  write_records(scope)
+  write_indexes(scope)
   if lines.n > 0 then
-    call('XADD', scope.base .. ':feed', version .. '-0', values_of(lines))
+    call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
     call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
       'spot', version .. '-' .. lines.n / 2, 'line', lines[lines.n])
   else
     call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
   end
-  local changed = {}
   for name, before in pairs(scope.queues) do
     local after = as_score(first_score(scope.base .. ':ready:' .. name))
     if after ~= before then
       changed[#changed + 1] = {'{hint:' .. name .. '}', partition, version, after}
     end
   end
-  local due = as_score(first_score(scope.base .. ':due'))
   -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
-  if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
+  local due = is_timed and as_score(first_score(due_key)) or ''
+  if due ~= '' and (due_before == '' or tonumber(due) < tonumber(due_before)) then
     changed[#changed + 1] = {'{due}', partition, version, due}
   end
   local first = arm_flows(scope)
   if first ~= '' then
     changed[#changed + 1] = {'{flows}', partition, version, first}
   end
+  return changed
+end
+
+-- With `hints`, the place of the hint keys when all keys are on one server, tell here what changed:
+-- nobody can know anything newer. Else the caller passes it on.
+local function pass_on(hints, changes)
   if hints == '' then
-    return changed
+    return changes
   end
-  for _, change in ipairs(changed) do
-    tell(hints .. change[1], change[2], change[3], change[4])
+  local versions, added, removed = {}, {}, {}
+  for _, change in ipairs(changes) do
+    local key, partition, score = hints .. change[1], change[2], change[4]
+    gather(versions, key .. ':version', partition, change[3])
+    if score == '' then
+      gather(removed, key, partition)
+    else
+      gather(added, key, score, partition)
+    end
   end
+  for key, cells in pairs(versions) do
+    call('HSET', key, unpack(cells))
+  end
+  write_indexes({added = added, removed = removed})
   return {}
+end
+
+local function close(scope, hints)
+  return pass_on(hints, finish(scope))
 end
 
 -- A plan has the front and the columns that are to be written, where the id goes in the indexes,

@@ -18,7 +18,7 @@ end
 
 -- Heads by id, with what is wanted of their payloads, tags and attempts (arguments 4 to 6).
 register('load', function(keys, args)
-  local base = open(keys[1], args).base
+  local base = visit(keys[1])
   local rows = {}
   for position = 7, #args do
     local uuid = args[position]
@@ -47,7 +47,8 @@ register('due', function(keys, args)
   for place, text in ipairs(read_texts(scope.base, ids)) do
     rows[place] = {ids[place], as_score(passed[place * 2]), text}
   end
-  return {whole(tonumber(scope.version) - 1), scope.due, as_score(later[2] or ''), rows}
+  local first = as_score(first_score(key))
+  return {whole(tonumber(scope.version) - 1), first, as_score(later[2] or ''), rows}
 end, READ_ONLY)
 
 -- How the ready queues of a namespace (argument 4) begin, argument 5 rows of each lane.
@@ -59,7 +60,8 @@ register('peek', function(keys, args)
     queues[#queues + 1] = call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
   end
   local flows = as_score(first_score(scope.base .. ':flows'))
-  return {whole(tonumber(scope.version) - 1), scope.due, flows, queues}
+  local due = as_score(first_score(scope.base .. ':due'))
+  return {whole(tonumber(scope.version) - 1), due, flows, queues}
 end, READ_ONLY)
 
 -- What a claim with this token (argument 4) holds.
@@ -142,7 +144,7 @@ end
 -- of which it must be in one, then tags. Looks at some ids at a time and says how far it
 -- came; an empty answer to that means that there are no more.
 register('find', function(keys, args)
-  local base = open(keys[1], args).base
+  local base = visit(keys[1])
   local limit, first_tag, classes = tonumber(args[5]), 10 + tonumber(args[9]), {}
   local wanted = {states = {}, first_tag = first_tag, hidden = {}, any_state = first_tag == 10}
   for position = 10, first_tag - 1 do

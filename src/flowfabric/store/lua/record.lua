@@ -16,13 +16,21 @@ local LOG_LINES_MAX = 1000
 -- Lua's unpack stops at 8000 values.
 local CELLS_MAX = 4000
 
--- A global is looked up through several tables each time: what every record needs is bound once,
--- when the first function is called.
-local call, pack, number_of, values_of, read_cells, write_cells, part_of, bytes_of, try
+-- A global is looked up through several tables each time: what is used often is bound once, when
+-- the first function is called.
+local function globals()
+  return redis.call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber,
+    tostring, type, unpack
+end
+local call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber, tostring,
+  type, unpack = nil
+local pack, part_of, is_cluster
 local function bind()
-  call, pack, number_of, values_of, try = redis.call, cmsgpack.pack, tonumber, unpack, pcall
-  read_cells, write_cells = struct.unpack, struct.pack
-  part_of, bytes_of = string.sub, string.byte
+  call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber, tostring,
+    type, unpack = globals()
+  pack, part_of = cmsgpack.pack, string.sub
+  local is_told, told = pcall(call, 'INFO', 'cluster')
+  is_cluster = not (is_told and string.find(told, 'cluster_enabled:0', 1, true))
 end
 
 local function known(number)
@@ -31,7 +39,7 @@ end
 
 -- The front of a record, and where it ends.
 local function front_of(text)
-  local high, low = bytes_of(text, 1, 2)
+  local high, low = string.byte(text, 1, 2)
   local last = low and high * 256 + low + 3 or #text
   return part_of(text, 1, last), last
 end
@@ -41,7 +49,7 @@ end
 local function read_front(front)
   local is_read, _, state, reason, token, kind, namespace, lane, rev, epoch, until_ms, due_ms,
     attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, _, count =
-    try(read_cells, CELLS, front)
+    pcall(struct.unpack, CELLS, front)
   if not is_read then
     return {rev = 1, epoch = 0, next_attempt = 0, is_broken = true}
   end
@@ -62,7 +70,7 @@ local function write_front(row)
   local state, reason, token = row.state or '', row.reason or '', row.lease_token or ''
   local kind, namespace, lane = row.next_kind or '', row.namespace or '', row.lane or ''
   local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #lane
-  return write_cells(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
+  return struct.pack(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
     #namespace, namespace, #lane, lane, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
     row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
     row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
@@ -71,7 +79,7 @@ end
 
 -- All columns of a record: those that the front does not say.
 local function columns_of(text)
-  local is_read, columns = try(function()
+  local is_read, columns = pcall(function()
     local _, last = front_of(text)
     return cmsgpack.unpack(part_of(text, last - 2))
   end)
@@ -80,7 +88,7 @@ end
 
 -- Columns once each, and lines.
 local function unrolled(text, last, count)
-  local cells = cmsgpack.unpack(write_cells('>BH', ARRAY, count * 2) .. part_of(text, last + 1))
+  local cells = cmsgpack.unpack(struct.pack('>BH', ARRAY, count * 2) .. part_of(text, last + 1))
   local columns, lines = {}, {}
   for place = 1, count * 2, 2 do
     if cells[place] == 'log' then
@@ -96,7 +104,7 @@ end
 local function shortened(text, history)
   local front, last = front_of(text)
   local row = read_front(front)
-  local is_read, columns, lines = try(unrolled, text, last, row.count)
+  local is_read, columns, lines = pcall(unrolled, text, last, row.count)
   if not is_read then
     return text
   end
@@ -104,7 +112,7 @@ local function shortened(text, history)
   for name, value in pairs(columns) do
     parts[#parts + 1] = pack(name, value)
   end
-  if #lines > 0 and call('RPUSH', history, values_of(lines)) > LOG_LINES_MAX then
+  if #lines > 0 and call('RPUSH', history, unpack(lines)) > LOG_LINES_MAX then
     call('LTRIM', history, -LOG_LINES_MAX, -1)
   end
   row.count = #parts - 1
@@ -115,7 +123,7 @@ end
 -- Read these records at once.
 local function read_all(keys)
   if #keys <= CELLS_MAX then
-    return #keys > 0 and call('MGET', values_of(keys)) or {}
+    return #keys > 0 and call('MGET', unpack(keys)) or {}
   end
   local texts = {}
   for first = 1, #keys, CELLS_MAX do

@@ -48,7 +48,7 @@ end)
 
 -- Keep hints: partition, version and score, each.
 register('hint', function(keys, args)
-  call('EXISTS', keys[1] .. ':canary')
+  visit(keys[1])
   for position = 1, #args, 3 do
     tell(keys[1], args[position], args[position + 1], args[position + 2])
   end
