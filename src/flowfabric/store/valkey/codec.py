@@ -18,10 +18,17 @@ from flowfabric.core.model import (
     Execution,
     Inserted,
     Lane,
+    Loaded,
     Malformed,
 )
 from flowfabric.core.states import LaneState, State
-from flowfabric.store.valkey.heads import head_of, head_or_malformed, readable
+from flowfabric.store.valkey.heads import (
+    attempt_of,
+    head_of,
+    head_or_malformed,
+    payload_of,
+    readable,
+)
 from flowfabric.store.valkey.link import Cell
 
 Parse = Callable[[bytes], Any]
@@ -94,6 +101,18 @@ def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
     return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
 
 
+def loaded_of(id: ExecutionId, reply: Any, *, payload: bool) -> Loaded | None:
+    """A head with what was asked for beside it; a small payload is in its text."""
+    text, body, tags, attempts = reply
+    head = head_of(id, text)
+    if head is None:
+        return None
+    texts = sorted((key.decode(), value.decode()) for key, value in pairs_of(tags).items())
+    tried = tuple(attempt_of(id, number, kept) for number, kept in attempts)
+    inline = payload_of(text) if payload and body is None else body
+    return Loaded(head, inline or b"", dict(texts), tried)
+
+
 def lanes_of(reply: Any) -> list[Lane]:
     """Lanes by name; each is stored as its state and its revision."""
     lanes: list[Lane] = []
@@ -127,6 +146,16 @@ def record(reply: Any) -> dict[str, str]:
 def rows_of(reply: Any) -> Sequence[Any]:
     rows: Sequence[Any] = reply
     return rows
+
+
+def texts_of(reply: Any) -> list[bytes | None]:
+    """Records, or None for those that are not there."""
+    rows: list[bytes | None] = reply
+    return rows
+
+
+def text_of(reply: Any) -> bytes | None:
+    return reply if isinstance(reply, bytes) else None
 
 
 def found_of(partition: int, reply: Any) -> tuple[str, list[Execution]]:

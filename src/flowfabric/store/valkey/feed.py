@@ -17,6 +17,7 @@ from flowfabric.store.valkey.codec import (
     feeds_of,
     newest_of,
     state_or_held,
+    text_of,
     texts,
     uuid_of,
 )
@@ -92,7 +93,7 @@ class Log:
             [command(scope, "GET", recent), command(scope, "LRANGE", older, 0, -1)]
         )
         events: list[Event] = []
-        for line in dict.fromkeys([*texts(moved), *history_of(head)]):
+        for line in dict.fromkeys([*texts(moved), *history_of(text_of(head))]):
             place, state, told = line.split("\t", 2)
             spot = parse_spot(place)
             if spot > after:

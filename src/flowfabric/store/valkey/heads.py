@@ -9,7 +9,7 @@ of string.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +19,6 @@ from flowfabric.core.model import (
     Ended,
     Execution,
     Lease,
-    Loaded,
     Malformed,
 )
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
@@ -66,8 +65,8 @@ class _KeptEnd(msgspec.Struct, frozen=True, gc=False):
 class _Loose(msgspec.Struct, frozen=True):
     """What can be said of a head that cannot be read."""
 
-    rev: Any = 1
-    failures: Any = 0
+    rev: object = 1
+    failures: object = 0
 
 
 _decode = msgspec.msgpack.Decoder(_Kept).decode
@@ -138,9 +137,9 @@ def _head(id: ExecutionId, kept: _Kept) -> Execution:
     return _convert((id, *_astuple(kept)[1:_COUNT]), Execution)
 
 
-def head_or_malformed(id: ExecutionId, text: Any) -> Execution | Malformed | None:
+def head_or_malformed(id: ExecutionId, text: bytes | None) -> Execution | Malformed | None:
     """A head, as much as can be said of one that cannot be read, or None for an absent one."""
-    if not text:
+    if text is None:
         return None
     try:
         return _head(id, _decode(_columns(text)))
@@ -160,7 +159,7 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def head_of(id: ExecutionId, text: Any) -> Execution | None:
+def head_of(id: ExecutionId, text: bytes | None) -> Execution | None:
     """A head; one that cannot be read is `Corrupt`."""
     head = head_or_malformed(id, text)
     if isinstance(head, Malformed):
@@ -168,7 +167,7 @@ def head_of(id: ExecutionId, text: Any) -> Execution | None:
     return head
 
 
-def readable(id: ExecutionId, text: Any) -> Execution | None:
+def readable(id: ExecutionId, text: bytes | None) -> Execution | None:
     """A head, or None also for one that cannot be read."""
     head = head_or_malformed(id, text)
     return head if isinstance(head, Execution) else None
@@ -193,9 +192,9 @@ def _string(raw: msgspec.Raw) -> bytes:
     return text[_STRINGS.get(text[0], 1) :] if text else b""
 
 
-def history_of(text: Any) -> list[str]:
+def history_of(text: bytes | None) -> list[str]:
     """The last lines of an execution: its columns once more, each time that they were written."""
-    if not text:
+    if text is None:
         return []
     try:
         columns = _columns(text)
@@ -207,19 +206,12 @@ def history_of(text: Any) -> list[str]:
         return []
 
 
-def loaded_of(id: ExecutionId, reply: Any, *, payload: bool) -> Loaded | None:
-    text, body, tags, attempts = reply
-    head = head_of(id, text)
-    if head is None:
-        return None
-    cells = iter(tags)
-    texts = sorted((key.decode(), value.decode()) for key, value in zip(cells, cells, strict=True))
-    tried = tuple(_attempt(id, number, kept) for number, kept in attempts)
-    inline = _string(_decode(_columns(text)).payload) if payload and body is None else body
-    return Loaded(head, inline or b"", dict(texts), tried)
+def payload_of(text: bytes) -> bytes:
+    """A payload that is among the columns."""
+    return _string(_decode(_columns(text)).payload)
 
 
-def _attempt(id: ExecutionId, number: int, text: bytes) -> Attempt:
+def attempt_of(id: ExecutionId, number: int, text: bytes) -> Attempt:
     try:
         kept = _decode_attempt(text)
     except UNREADABLE as error:
@@ -250,8 +242,8 @@ class End(NamedTuple):
     attempt: int
 
 
-def end_of(id: ExecutionId, text: Any) -> End | None:
-    if not text:
+def end_of(id: ExecutionId, text: bytes | None) -> End | None:
+    if text is None:
         return None
     try:
         kept = _decode_end(_columns(text))
@@ -260,12 +252,12 @@ def end_of(id: ExecutionId, text: Any) -> End | None:
     return End(Ended(id, kept.state, kept.outcome_detail, kept.outcome_category), kept.attempt)
 
 
-def with_result(id: ExecutionId, end: End, text: Any) -> Ended:
-    if not text:
+def with_result(end: End, text: bytes | None) -> Ended:
+    if text is None:
         return end.ended
     try:
         kept = _decode_attempt(text)
     except UNREADABLE as error:
-        raise unreadable(id, f"attempt {end.attempt}: {error}") from None
+        raise unreadable(end.ended.id, f"attempt {end.attempt}: {error}") from None
     ended = end.ended
-    return Ended(id, ended.state, ended.detail, ended.category, _result(kept) or b"")
+    return Ended(ended.id, ended.state, ended.detail, ended.category, _result(kept) or b"")

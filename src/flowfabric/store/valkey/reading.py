@@ -21,11 +21,14 @@ from flowfabric.store.valkey.codec import (
     due_of,
     found_of,
     lanes_of,
+    loaded_of,
     rows_of,
     scored,
+    text_of,
+    texts_of,
     uuid_of,
 )
-from flowfabric.store.valkey.heads import end_of, loaded_of, with_result
+from flowfabric.store.valkey.heads import End, end_of, with_result
 from flowfabric.store.valkey.hinting import DUE, Hinting
 from flowfabric.store.valkey.link import Cell, Reply
 from flowfabric.store.valkey.writing import Keys, Moment, parts
@@ -48,41 +51,37 @@ class Reading:
 
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         """Plain reads: nearly always the first attempt is the one that has the result."""
-        firsts = await self._texts([key for id in ids for key in self._end_keys(id)])
-        ends = [end_of(id, text) for id, text in zip(ids, firsts[::2], strict=True)]
-        late = {
-            n: self._attempt_key(ids[n], end.attempt)
-            for n, end in enumerate(ends)
-            if end is not None and end.attempt > 0
-        }
-        results = firsts[1::2]
-        for n, text in zip(late, await self._texts(list(late.values())), strict=True):
-            results[n] = text
-        return [
-            end and with_result(id, end, text)
-            for id, end, text in zip(ids, ends, results, strict=True)
+        groups = parts(ids, [0] * len(ids))
+        calls = [
+            self._texts_call(part.partition, [ids[n] for n in part.positions]) for part in groups
         ]
+        found: list[Ended | None] = [None] * len(ids)
+        late: dict[int, End] = {}
+        for part, reply in zip(groups, await self._caller.all(calls), strict=True):
+            texts = iter(texts_of(reply))
+            for position, text, attempt in zip(part.positions, texts, texts, strict=True):
+                end = end_of(ids[position], text)
+                if end is not None and end.attempt > 0:
+                    late[position] = end
+                elif end is not None:
+                    found[position] = with_result(end, attempt)
+        keys = [self._attempt_key(ids[n], end.attempt) for n, end in late.items()]
+        replies = await self._caller.all([command(key, "GET", key) for key in keys])
+        for (position, end), reply in zip(late.items(), replies, strict=True):
+            found[position] = with_result(end, text_of(reply))
+        return found
 
-    def _end_keys(self, id: ExecutionId) -> tuple[str, str]:
-        return self._keys.execution(id), self._attempt_key(id, 0)
+    def _texts_call(self, partition: int, ids: Sequence[ExecutionId]) -> Call:
+        """Executions of one partition, each with its first attempt."""
+        scope = self._keys.partition(partition)
+        cells: list[Cell] = ["MGET"]
+        for id in ids:
+            uuid = uuid_of(id)
+            cells += (f"{scope}:x:{uuid}", f"{scope}:attempt:{uuid}:0")
+        return command(scope, *cells)
 
     def _attempt_key(self, id: ExecutionId, number: int) -> str:
         return f"{self._keys.partition(partition_of(id))}:attempt:{uuid_of(id)}:{number}"
-
-    async def _texts(self, keys: Sequence[str]) -> list[Reply]:
-        """Records by key, in the order asked for; those of one partition with one command."""
-        groups: dict[str, list[int]] = {}
-        for position, key in enumerate(keys):
-            groups.setdefault(key[: key.index("}")], []).append(position)
-        calls = [
-            command(keys[group[0]], "MGET", *(keys[position] for position in group))
-            for group in groups.values()
-        ]
-        found: list[Reply] = [None] * len(keys)
-        for group, reply in zip(groups.values(), await self._caller.all(calls), strict=True):
-            for position, text in zip(group, rows_of(reply), strict=True):
-                found[position] = text
-        return found
 
     async def _each(
         self, name: str, ids: Sequence[ExecutionId], cells: tuple[Cell, ...]

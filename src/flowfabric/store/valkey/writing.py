@@ -76,18 +76,21 @@ class Part(NamedTuple):
 
 def parts(ids: Sequence[ExecutionId], sizes: Sequence[int]) -> list[Part]:
     found: list[Part] = []
-    open_parts: dict[int, tuple[Part, int]] = {}
+    open_parts: dict[int, Part] = {}
+    used: dict[int, int] = {}
     for position, (id, size) in enumerate(zip(ids, sizes, strict=True)):
         number = partition_of(id)
-        part, used = open_parts.get(number, (None, 0))
-        is_full = part is not None and (
-            len(part.positions) >= RECORDS_MAX or used + size > BODIES_BYTES_MAX
-        )
-        if part is None or is_full:
-            part, used = Part(number, []), 0
+        part = open_parts.get(number)
+        if (
+            part is None
+            or len(part.positions) >= RECORDS_MAX
+            or used[number] + size > BODIES_BYTES_MAX
+        ):
+            part = open_parts[number] = Part(number, [])
+            used[number] = 0
             found.append(part)
         part.positions.append(position)
-        open_parts[number] = (part, used + size)
+        used[number] += size
     return found
 
 
