@@ -34,26 +34,19 @@ local function is_before(first, second)
   return false
 end
 
--- Some rows of each queue are read first, more of those that are taken from.
+-- Few ids of each queue are looked at first, more of those that are taken from.
 local function fill(queue)
   local past = queue.offset + queue.chunk
-  local found, ids = call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES'), {}
-  for place = 1, #found, 2 do
-    ids[#ids + 1] = found[place]
-  end
-  queue.found, queue.at, queue.offset = found, 1, past
-  queue.texts = read_texts(queue.scope.base, ids)
-  queue.chunk = math.min(queue.chunk * 4, CHUNK_MAX)
-  queue.score = tonumber(found[2])
+  queue.found = call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
+  queue.at, queue.offset, queue.chunk = 1, past, math.min(queue.chunk * 4, CHUNK_MAX)
 end
 
-local function advance(queue)
-  queue.at = queue.at + 2
-  if queue.at > #queue.found then
+-- Where the queue is now; nothing if it has no more.
+local function refresh(queue)
+  if queue.at > #queue.found and #queue.found > 0 then
     fill(queue)
-  else
-    queue.score = tonumber(queue.found[queue.at + 1])
   end
+  queue.score = tonumber(queue.found[queue.at + 1])
 end
 
 local function goes_first(queue, best)
@@ -66,14 +59,17 @@ local function goes_first(queue, best)
   return queue.found[queue.at] < best.found[best.at]
 end
 
+-- The queue with the best row, and the next best one.
 local function best_of(queues)
-  local best
+  local best, second
   for _, queue in ipairs(queues) do
     if queue.score and (best == nil or goes_first(queue, best)) then
-      best = queue
+      best, second = queue, best
+    elseif queue.score and (second == nil or goes_first(queue, second)) then
+      second = queue
     end
   end
-  return best
+  return best, second
 end
 
 local function queues_of(scopes, ask)
@@ -87,6 +83,7 @@ local function queues_of(scopes, ask)
         rank = rank, offset = 0, chunk = chunk, plans = {},
       }
       fill(queue)
+      refresh(queue)
       queue.first = queue.score and whole(queue.score) or ''
       queues[#queues + 1] = queue
     end
@@ -166,6 +163,24 @@ local function plan_for(queue, ask, text)
   return plan, last
 end
 
+-- The next best ids of these queues, as many as wanted; answers also a refusal, if there is one.
+local function pick(queues, wanted, args)
+  local picked, keys = {}, {}
+  while #picked < wanted do
+    local queue, second = best_of(queues)
+    if queue == nil or touch(queue, args) then
+      return picked, keys, queue and queue.scope.refusal
+    end
+    repeat
+      local uuid, place = queue.found[queue.at], #picked + 1
+      picked[place], keys[place] = {queue = queue, uuid = uuid}, queue.scope.base .. ':x:' .. uuid
+      queue.at = queue.at + 2
+      refresh(queue)
+    until place == wanted or not queue.score or (second and not goes_first(queue, second))
+  end
+  return picked, keys
+end
+
 -- The best rows of these partitions; places of rows that are not ready are noted to be removed.
 local function choose(scopes, ask, taken, args)
   local queues = queues_of(scopes, ask)
@@ -174,29 +189,26 @@ local function choose(scopes, ask, taken, args)
       return queue.scope.refusal
     end
   end
-  while #taken < ask.limit do
-    local queue = best_of(queues)
-    if queue == nil then
-      return
+  local picked, keys, refusal
+  repeat
+    picked, keys, refusal = pick(queues, ask.limit - #taken, args)
+    if refusal then
+      return refusal
     end
-    if touch(queue, args) then
-      return queue.scope.refusal
+    for place, text in ipairs(read_all(keys)) do
+      local queue, uuid = picked[place].queue, picked[place].uuid
+      local plan, last
+      if text then
+        plan, last = plan_for(queue, ask, text)
+      end
+      if plan and plan.is_ready then
+        local row = {scope = queue.scope, uuid = uuid, plan = plan, text = text, last = last}
+        taken[#taken + 1] = row
+      else
+        gather(queue.scope.removed, queue.key, uuid)
+      end
     end
-    local uuid = queue.found[queue.at]
-    local text = queue.texts[(queue.at + 1) / 2]
-    local plan, last
-    if text then
-      plan, last = plan_for(queue, ask, text)
-    end
-    if plan and plan.is_ready then
-      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, plan = plan, text = text, last = last}
-    else
-      gather(queue.scope.removed, queue.key, uuid)
-    end
-    if #taken < ask.limit then
-      advance(queue)
-    end
-  end
+  until #taken == ask.limit or #picked == 0
 end
 
 -- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
