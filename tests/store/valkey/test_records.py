@@ -8,12 +8,14 @@ import pytest
 
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Query
+from flowfabric.core.operator import change_priority
+from flowfabric.errors import Corrupt
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.library import library_name
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order
-from flowfabric.testing.conformance.steps import apply, put, put_and_take
+from flowfabric.testing.conformance.steps import apply, head, put, put_and_take, take
 from tests.store.valkey.conftest import Opener
 from tests.store.valkey.raw import ask, ask_all, columns, keys
 
@@ -153,3 +155,40 @@ async def test_queues_and_timers_are_named_by_what_they_hold(
         f"{prefix}:{{lanes}}:all",
         f"{prefix}:{{hint:7:default:main}}",
     } <= await keys(store, f"{prefix}:*")
+
+
+async def test_a_text_that_is_no_record_keeps_nobody_from_being_claimed(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    strange, plain = await put(store, clock, order(0), order(1))
+    key = store.keys.execution(strange.id)
+    await ask(store, key, "SET", key, b"strange")
+    assert [lease.id for lease in await take(store, clock)] == [plain.id]
+    with pytest.raises(Corrupt, match="cannot be read"):
+        await head(store, strange.id)
+    change = change_priority(strange, clock.now_ms(), 3)
+    await apply(store, clock, change)
+    assert (await columns(store, strange.id))["priority"] == 3
+
+
+async def test_a_record_that_is_written_often_stays_short(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    row = (await put(store, clock, order(0, payload=b"\xff\x00body")))[0]
+    sizes: list[int] = []
+    for number in range(1, 60):
+        await apply(
+            store, clock, change_priority(await head(store, row.id), clock.now_ms(), number)
+        )
+        size = await ask(
+            store, store.keys.execution(row.id), "STRLEN", store.keys.execution(row.id)
+        )
+        assert isinstance(size, int)
+        sizes.append(size)
+    assert max(sizes) < 4_000
+    (lease,) = await take(store, clock)
+    assert (lease.payload, lease.head.priority, lease.head.rev) == (b"\xff\x00body", 59, 61)

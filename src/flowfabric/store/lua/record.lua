@@ -11,7 +11,7 @@
 local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0dddddddddddBH'
 local CELLS_BYTES = 102
 local MAP, ARRAY = 222, 220
-local PAIRS_MAX = 150
+local PAIRS_MAX = 100
 local LOG_LINES_MAX = 1000
 -- Lua's unpack stops at 8000 values.
 local CELLS_MAX = 4000
