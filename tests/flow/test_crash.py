@@ -16,7 +16,7 @@ from flowfabric.store import Store, open_store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, chain, member, plan
-from tests.conftest import Size
+from tests.conftest import Size, discard
 from tests.flow.desk import BROKEN, FlowDesk
 from tests.servers import store_url
 
@@ -104,12 +104,13 @@ async def told(store: Store, clock: VirtualClock, plan: Plan, *faults: Fault) ->
     return await story(desk), faulty.calls[Verb.COMMIT_EACH]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("kind", [Kind.BEFORE, Kind.AFTER])
 @pytest.mark.parametrize("verb", [Verb.COMMIT_EACH, Verb.PENDING])
 async def test_a_death_around_any_commit_changes_nothing_in_the_end(
     store_kind: str, tmp_path: Path, size: Size, verb: Verb, kind: Kind
 ) -> None:
-    width, depth = (200, 100) if size == "long" else (12, 8)
+    width, depth = (80, 40) if size == "long" else (12, 8)
     wanted = scenario(width, depth)
     expected, commits = await fresh(store_kind, tmp_path / "0.db", wanted)
     assert expected.counters["skipped"] == depth
@@ -129,4 +130,4 @@ async def fresh(kind: str, path: Path, wanted: Plan, *faults: Fault) -> tuple[St
     try:
         return await told(store, clock, wanted, *faults)
     finally:
-        await store.close()
+        await discard(store)

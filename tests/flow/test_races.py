@@ -54,12 +54,13 @@ def fan_in(flow: FlowId, width: int) -> Plan:
     return plan([*names, "x"], edges, flow=flow)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_fan_in_is_counted_exactly_by_many_dispatchers(
     desk: FlowDesk, store_kind: str, tmp_path: Path, size: Size, is_lost: bool
 ) -> None:
-    flows = [flow_id(number) for number in range(1, 31 if size == "long" else 4)]
-    width = 240 if size == "long" else 40
+    flows = [flow_id(number) for number in range(1, 11 if size == "long" else 4)]
+    width = 120 if size == "long" else 40
     for flow in flows:
         await desk.draw(fan_in(flow, width))
     await desk.dispatch()
