@@ -4,6 +4,8 @@ claim, an end, a turn or a hop of the dispatcher, loses and doubles nothing.
 
 from __future__ import annotations
 
+import pytest
+
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.ids import FlowId
 from flowfabric.errors import Conflict
@@ -53,6 +55,7 @@ def deaths(writes: int, store_kind: str, size: Size) -> list[tuple[int, Kind]]:
     return [(at, kind) for at in range(1, writes + 1) for kind in kinds]
 
 
+@pytest.mark.lab
 async def test_a_death_around_any_write_changes_nothing_in_the_end(
     desk: FlowDesk, store_kind: str, size: Size
 ) -> None:
