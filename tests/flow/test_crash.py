@@ -9,6 +9,7 @@ from flowfabric.core.ids import FlowId
 from flowfabric.errors import Conflict
 from flowfabric.store import Store
 from flowfabric.testing import Kind
+from flowfabric.testing.flow_invariants import broken_flow
 from flowfabric.testing.flows import flow_id
 from tests.conftest import Size
 from tests.flow.desk import FlowDesk
@@ -72,3 +73,4 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
             assert (await desk.lines(wanted.id), await desk.claim(1)) == ([], [])
             continue
         assert seen == expected, (at, kind, alive.writes[at - 1])
+        assert broken_flow(await desk.whole(wanted.id)) == []
