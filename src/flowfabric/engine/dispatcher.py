@@ -177,7 +177,8 @@ class Dispatcher:
     async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
         """Whoever changes one of them at this moment may: then its lease ends by itself."""
         back: dict[str, Value] = {"busy_until_ms": until_ms}
-        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
+        each = {flow.id: flow.rev for flow in flows}
+        batch = [Changeset(flows=[FlowPatch(id, rev, back)]) for id, rev in each.items()]
         if batch:
             await self._store.commit_each(batch, self._clock.now_ms())
 
