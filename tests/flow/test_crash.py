@@ -11,6 +11,7 @@ from flowfabric.core.ids import FlowId
 from flowfabric.errors import Conflict
 from flowfabric.store import Store
 from flowfabric.testing import Kind, Verb
+from flowfabric.testing.flow_invariants import broken_flow
 from flowfabric.testing.flows import flow_id
 from flowfabric.testing.invariants import broken_promises
 from tests.conftest import Size
@@ -78,4 +79,5 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
             assert (await desk.lines(wanted.id), await desk.claim(1)) == ([], [])
             continue
         assert seen == expected, (at, kind, alive.writes[at - 1])
+        assert broken_flow(await desk.whole(wanted.id)) == []
     assert await broken_promises(desk.store, desk.clock.now_ms()) == []

@@ -256,9 +256,15 @@ class Dispatcher:
     async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
         """Whoever changes one of them at this moment may: then its lease ends by itself."""
         back: dict[str, Value] = {"busy_until_ms": until_ms}
-        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
-        if batch:
-            await self._store.commit_each(batch, self._clock.now_ms())
+        each = {flow.id: flow.rev for flow in flows}
+        batch = [Changeset(flows=[FlowPatch(id, rev, back)]) for id, rev in each.items()]
+        if not batch:
+            return
+
+        async def once(_: int) -> list[bool]:
+            return await self._store.commit_each(batch, self._clock.now_ms())
+
+        await persistently(self._clock, once)
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""

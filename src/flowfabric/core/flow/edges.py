@@ -10,7 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import assert_never
 
-from flowfabric.core.flow.model import EdgeKind, EdgeState
+from flowfabric.core.flow.model import NEVER_RAN, NOT_PINNED, EdgeKind, EdgeState
+from flowfabric.core.model import NO_ATTEMPT, Execution
 from flowfabric.core.states import Outcome
 
 
@@ -49,6 +50,13 @@ def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
     if state is EdgeState.SATISFIED:
         return Bucket.SUCCEEDED
     return Bucket.FAILED if outcome in _WENT_WRONG else Bucket.SKIPPED
+
+
+def pin(upstream: Execution | None) -> int:
+    """What an edge that is needed remembers of its upstream."""
+    if upstream is None:
+        return NOT_PINNED
+    return NEVER_RAN if upstream.attempt == NO_ATTEMPT else upstream.attempt
 
 
 def outcome_of(text: str) -> Outcome:
