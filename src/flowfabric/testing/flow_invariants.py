@@ -99,9 +99,11 @@ def _edges(whole: Whole) -> Iterator[str]:
     heads = {row.id: row for row in whole.members}
     for edge in whole.edges:
         upstream = heads.get(edge.upstream)
-        if upstream is None or edge.generation > upstream.replay_count:
-            yield f"{edge.key} was resolved by an end that is still to come"
         is_resolved = edge.state is not EdgeState.PENDING
+        # One that was opened again waits for the generation that a replay would begin.
+        latest = -1 if upstream is None else upstream.replay_count + (not is_resolved)
+        if edge.generation > latest:
+            yield f"{edge.key} is of an end that is still to come"
         if is_resolved is (edge.resolved_ms is None) or is_resolved is (edge.outcome == "none"):
             yield f"{edge.key} is {edge.state}, {edge.outcome}, at {edge.resolved_ms}"
         if edge.attempt != NOT_PINNED and edge.state is not EdgeState.SATISFIED:

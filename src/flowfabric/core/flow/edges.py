@@ -10,9 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import assert_never
 
-from flowfabric.core.flow.model import NEVER_RAN, NOT_PINNED, EdgeKind, EdgeState
+from flowfabric.core.flow.model import NEVER_RAN, NOT_PINNED, Edge, EdgeKind, EdgeState
 from flowfabric.core.model import NO_ATTEMPT, Execution
-from flowfabric.core.states import Outcome
+from flowfabric.core.states import TERMINAL, Outcome
 
 
 class Bucket(StrEnum):
@@ -24,6 +24,14 @@ class Bucket(StrEnum):
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def is_answered(edge: Edge, upstream: Execution) -> bool:
+    """Whether the end that this edge waits for has happened. One that a replay has opened again
+    waits for a later generation of its upstream than the one that had its say."""
+    return upstream.state in TERMINAL and edge.generation <= upstream.replay_count
+
+
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED})
 
 
