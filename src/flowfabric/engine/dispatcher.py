@@ -30,9 +30,10 @@ from flowfabric.store.protocol import Store
 
 logger = logging.getLogger("flowfabric.dispatcher")
 
-# Shorter than the net: the first look after the death of an engine finds what it held.
 LEASE_MS = 4_000
 NET_SECONDS = 5.0
+# After this, what somebody took who then died is free again.
+TAKE_OVER_SECONDS = LEASE_MS / 1000 + 0.25
 FLOWS = 200
 BUSY_TRIES = 3
 BACK_SECONDS = 0.02
@@ -56,6 +57,8 @@ class Dispatcher:
         self._working: set[FlowId] = set()
         self._after = ""
         self._is_asked = True
+        self._later: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
 
     def hear(self, hint: Hint) -> None:
         for flow in hint.flows:
@@ -64,6 +67,22 @@ class Dispatcher:
             self._is_asked = True
         if hint.flows or hint.foreign:
             self.loop.wake()
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Whoever takes what was heard of may die with it: look when that would be free again."""
+        running = asyncio.get_running_loop()
+        self._heard_at = running.time()
+        if self._later is None:
+            self._later = running.call_later(TAKE_OVER_SECONDS, self._look, self._heard_at)
+
+    def _look(self, since: float) -> None:
+        self._later = None
+        self._is_asked = True
+        self.loop.wake()
+        if self._heard_at > since:
+            running, heard_at = asyncio.get_running_loop(), self._heard_at
+            self._later = running.call_at(heard_at + TAKE_OVER_SECONDS, self._look, heard_at)
 
     async def _round(self) -> float:
         asked, self._is_asked = self._is_asked, False
