@@ -32,8 +32,8 @@ logger = logging.getLogger("flowfabric.dispatcher")
 
 LEASE_MS = 4_000
 NET_SECONDS = 5.0
-# After this, what somebody took who then died is free again.
-TAKE_OVER_SECONDS = LEASE_MS / 1000 + 0.25
+# When what somebody took who then died is free again; he may have taken it a while after the hint.
+TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
 FLOWS = 200
 BUSY_TRIES = 3
 BACK_SECONDS = 0.02
@@ -71,18 +71,23 @@ class Dispatcher:
 
     def _look_later(self) -> None:
         """Whoever takes what was heard of may die with it: look when that would be free again."""
-        running = asyncio.get_running_loop()
-        self._heard_at = running.time()
+        self._heard_at = asyncio.get_running_loop().time()
         if self._later is None:
-            self._later = running.call_later(TAKE_OVER_SECONDS, self._look, self._heard_at)
+            self._arm(0)
 
-    def _look(self, since: float) -> None:
+    def _arm(self, place: int) -> None:
+        running, heard_at = asyncio.get_running_loop(), self._heard_at
+        at = heard_at + TAKE_OVER_SECONDS[place]
+        self._later = running.call_at(at, self._look, heard_at, place)
+
+    def _look(self, since: float, place: int) -> None:
         self._later = None
         self._is_asked = True
         self.loop.wake()
         if self._heard_at > since:
-            running, heard_at = asyncio.get_running_loop(), self._heard_at
-            self._later = running.call_at(heard_at + TAKE_OVER_SECONDS, self._look, heard_at)
+            self._arm(0)
+        elif place + 1 < len(TAKE_OVER_SECONDS):
+            self._arm(place + 1)
 
     async def _round(self) -> float:
         asked, self._is_asked = self._is_asked, False
