@@ -250,6 +250,7 @@ class Dispatcher:
     async def _commit(self, jobs: Sequence[Job]) -> list[bool]:
         async def once(_: int) -> list[bool]:
             now_ms = self._clock.now_ms()
+            self.counts.count(telemetry.ROUNDS, by=len(jobs))
             return await self._rounds.run(jobs, now_ms, now_ms + LEASE_MS)
 
         return await persistently(self._clock, once)
