@@ -28,6 +28,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import (
     Applied,
     Changeset,
@@ -60,6 +61,7 @@ from flowfabric.store.valkey.flows.writing import commit_calls
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.network import Network
+from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
 from flowfabric.store.valkey.upkeep import Keeping
 from flowfabric.store.valkey.waking import Waking
@@ -92,6 +94,7 @@ class ValkeyStore:
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
+        self._purging = Purging(self.caller, self.keys, self._hinting)
         self._log = Log(self.caller, self.keys)
         self._waking = Waking(self.network, self.keys.shared("wake"), self.hints)
 
@@ -261,6 +264,13 @@ class ValkeyStore:
             return []
         return await self._flows.pending(turn, self._moment(turn.now_ms), counts)
 
+    async def purge(self, purge: Purge) -> Purged:
+        counts = self._known_counts()
+        if not purge.executions and not purge.flows:
+            await self._refuse_skew(purge.now_ms)
+            return Purged([], {})
+        return await self._purging.purge(purge, self._moment(purge.now_ms), counts)
+
     # -- reading ----------------------------------------------------------------------------
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
@@ -286,6 +296,9 @@ class ValkeyStore:
     async def tail(self, feed: Feed) -> list[Event]:
         self._known_counts()
         return await self._log.tail(feed)
+
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        return await self._purging.departing(now_ms, limit, self._moment(0), self._known_counts())
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._reading.lanes(after, limit)

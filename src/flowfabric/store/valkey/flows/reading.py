@@ -119,7 +119,8 @@ class FlowReading:
     def _find_call(self, number: int, after: str, page: FlowQuery, moment: Moment) -> Call:
         scope = self._keys.partition(number)
         named = (page.namespace or "", page.name or "")
-        return reading("flow_find", scope, *moment.cells, after, page.limit, *named, *page.states)
+        header = (*moment.cells, after, page.limit, *named, int(page.unsettled))
+        return reading("flow_find", scope, *header, *page.states)
 
     # -- graph ------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class FlowReading:
 
     def _look(self, sight: Sight, number: int, moment: Moment) -> Call:
         page = sight.members
-        flags = (sight.lines, sight.whole, sight.ends, page is not None)
+        flags = (sight.lines, sight.whole, sight.ends, page is not None, sight.tally)
         lists = (sight.heads, sorted(sight.leaving), sight.entering, sight.groups)
         cells: list[Cell] = [sight.flow, *map(int, flags), sight.edges]
         for ids in lists:
