@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from flowfabric.core.flow.model import Edge, Flow, Group, Line
-from flowfabric.core.ids import ExecutionId, flow_partition, partition_of
+from flowfabric.core.ids import FlowId, flow_partition, partition_of
 from flowfabric.core.model import Execution
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
@@ -175,7 +175,7 @@ class RawPostgres:
         assert done.endswith(" 1")
 
 
-def _value(record: Execution, column: str, text: str) -> object:
+def _value(record: Record, column: str, text: str) -> object:
     """The text as what the column holds, if it can be that."""
     try:
         return getattr(_with(record, column, text), column)
@@ -195,6 +195,7 @@ class RawValkey:
             await self._call("SET", key, with_column(kept, column, _value(record, column, text)))
         elif isinstance(record, Flow):
             await self._call("HSET", key, column, text)
+            await self._index(record, column, text)
         elif isinstance(record, Edge) and column == "downstream":
             await self._misdirect(record, text)
         elif isinstance(record, Line) and column == "flow":
@@ -204,7 +205,14 @@ class RawValkey:
                 field = field.replace("edge:", "end:", 1)
             known = await self._call("HGET", key, field)
             cells = json.loads(known) if isinstance(known, bytes) and known else {}
-            await self._call("HSET", key, field, json.dumps({**cells, column: text}))
+            cells[column] = _value(record, column, text)
+            await self._call("HSET", key, field, json.dumps(cells))
+
+    async def _index(self, flow: Flow, column: str, text: str) -> None:
+        """As a database does it by itself."""
+        if column == "settled":
+            verb = ("ZREM",) if text == "1" else ("ZADD", "0")
+            await self._call(verb[0], f"{self._base(flow)}:unsettled", *verb[1:], flow.id)
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""
@@ -224,6 +232,8 @@ class RawValkey:
 
     async def remove(self, record: Record) -> None:
         key, field = self._place(record)
+        if isinstance(record, Line):
+            await self._call("ZREM", f"{self._base(record)}:lines:{record.flow}", field)
         if field:
             await self._call("HDEL", key, field)
         else:
@@ -254,7 +264,7 @@ class RawValkey:
             case Edge() | Group():
                 return self._store.keys.partition(partition_of(record.downstream))
             case Line():
-                return self._store.keys.partition(partition_of(ExecutionId(record.execution)))
+                return self._store.keys.partition(flow_partition(FlowId(record.flow), COUNTS))
             case Flow():
                 return self._store.keys.partition(flow_partition(record.id, COUNTS))
             case _:

@@ -17,7 +17,6 @@ from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unrea
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed, Value
-from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.valkey.codec import cell_of, pairs_of, parsers_of, uuid_of
 from flowfabric.store.valkey.heads import UNREADABLE, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
@@ -237,16 +236,14 @@ def pending_of(reply: Any, until_ms: int) -> dict[FlowId, Pending | Unreadable]:
     return found
 
 
-def flows_of(reply: Any) -> tuple[str, list[Flow]]:
+def flows_of(reply: Any) -> tuple[str, dict[str, Flow | Unreadable]]:
     """After which id to go on, nothing at the end; and the flows up to there."""
     last, rows = reply
-    found: list[Flow] = []
+    found: dict[str, Flow | Unreadable] = {}
     for id, row in rows:
         reader = _Reader(FlowId(id.decode()))
         flow = reader.flow(row)
-        if flow is None:
-            raise unreadable_flow(id.decode(), reader.unreadable[0].problem)
-        found.append(flow)
+        found[id.decode()] = flow or reader.unreadable[0]
     return last.decode(), found
 
 
