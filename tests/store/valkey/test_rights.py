@@ -88,13 +88,13 @@ async def test_all_work_is_done_with_the_rights_of_the_guide(
     assert await store.tail(Feed(limit=100))
     assert (await store.due(clock.now_ms() + 10**6, 100)).rows
     assert {size.name for size in await store.sizes() if size.rows}
-    lease = await put_and_take(store, clock, order(7, key="key", digest="d"))
+    lease = await put_and_take(store, clock, order(77, key="mine", digest="d"))
     await apply(store, clock, complete(lease, clock.now_ms(), b"1"))
     clock.advance(DAY_MS)
     gone = (await store.departing(clock.now_ms(), 10)).executions
     flows = [FlowDeparture(flow_id(1), (await flow_of(store, flow_id(1))).rev)]
     purge = Purge(now_ms=clock.now_ms(), executions=gone, flows=flows)
-    assert (await store.purge(purge)).gone == [lease.id, flow_id(1)]
+    assert {lease.id, flow_id(1)} <= set((await store.purge(purge)).gone)
     await store.drop()
 
 

@@ -93,8 +93,14 @@ register('flow_find', function(keys, args)
   return {#ids < PAGE and '' or last, rows}
 end, READ_ONLY)
 
+local function is_due(base, flow, now_ms)
+  local at = call('HGET', base .. ':flow:' .. flow, 'due_ms')
+  return at and (tonumber(at) or 0) <= now_ms
+end
+
 -- Take those of the flows from argument 7 on that have something to do, until argument 5; answers
--- them with at most argument 6 lines each.
+-- them with at most argument 6 lines each. One that only the index says to have something is put
+-- where it belongs.
 register('flow_take', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
@@ -105,11 +111,15 @@ register('flow_take', function(keys, args)
     local id = args[position]
     local at = call('ZSCORE', base .. ':flows', id)
     if at and tonumber(at) <= now_ms then
-      local cells = call('HGETALL', base .. ':flow:' .. id)
-      rows[#rows + 1] = {id, cells, due_lines(base, id, now_ms, limit)}
+      local cells, lines = call('HGETALL', base .. ':flow:' .. id), due_lines(base, id, now_ms, limit)
+      if #lines > 0 or is_due(base, id, now_ms) then
+        rows[#rows + 1] = {id, cells, lines}
+      else
+        scope.flows[id] = true
+      end
     end
   end
-  if #rows == 0 then
+  if #rows == 0 and next(scope.flows) == nil then
     return {'ok', scope.at_ms, rows, {}}
   end
   for _, row in ipairs(rows) do
