@@ -25,6 +25,7 @@ from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.flows import COUNTS
+from tests.store.valkey.raw import with_column
 
 Record = Execution | Flow | Edge | Group | Line
 
@@ -188,13 +189,25 @@ class RawPostgres:
         assert done.endswith(" 1")
 
 
+def _value(record: Execution, column: str, text: str) -> object:
+    """The text as what the column holds, if it can be that."""
+    try:
+        return getattr(_with(record, column, text), column)
+    except msgspec.ValidationError:
+        return text
+
+
 class RawValkey:
     def __init__(self, store: ValkeyStore) -> None:
         self._store = store
 
     async def write(self, record: Record, column: str, text: str) -> None:
         key, field = self._place(record)
-        if isinstance(record, Execution | Flow):
+        if isinstance(record, Execution):
+            kept = await self._call("GET", key)
+            assert isinstance(kept, bytes)
+            await self._call("SET", key, with_column(kept, column, _value(record, column, text)))
+        elif isinstance(record, Flow):
             await self._call("HSET", key, column, text)
         elif isinstance(record, Edge) and column == "downstream":
             await self._misdirect(record, text)
@@ -266,5 +279,5 @@ class RawValkey:
             case _:
                 assert_never(record)
 
-    async def _call(self, *words: str) -> object:
-        return await self._store.caller.one(command(words[1], *words))
+    async def _call(self, *words: str | bytes) -> object:
+        return await self._store.caller.one(command(str(words[1]), *words))

@@ -7,6 +7,7 @@ it. Here is said of one row, and of what it depends on, how that is not so; noth
 from __future__ import annotations
 
 from flowfabric.core.explain import explain
+from flowfabric.core.flow.edges import is_answered
 from flowfabric.core.flow.model import EdgeState
 from flowfabric.core.flow.views import View
 from flowfabric.core.model import Execution
@@ -39,7 +40,7 @@ def broken_wait(row: Execution, view: View) -> str:
         return ""
     for edge in view.edges:
         upstream = view.heads.get(edge.upstream)
-        is_open = upstream is not None and upstream.state not in TERMINAL
+        is_open = upstream is not None and not is_answered(edge, upstream)
         if edge.downstream == row.id and edge.state is EdgeState.PENDING and is_open:
             return ""
     return "all that it depends on is over, and nothing is left that would tell it"
