@@ -55,7 +55,8 @@ class FlowProjector:
         processed = 0
         for view in views:
             try:
-                processed += await self._project(view, now_ms)
+                is_written = await self._project(view, now_ms)
+                processed += is_written
             except FlowFabricError as error:
                 lost += 1
                 flow = view.flow.id if view.flow else ""
