@@ -34,9 +34,11 @@ _ENDED = ("state", "generation", "attempt", "outcome", "resolved_ms")
 
 
 class Raw(Protocol):
-    """Writes a text into a column of a record, or removes the record."""
+    """Writes a text or nothing into a column of a record, or removes the record."""
 
     async def write(self, record: Record, column: str, text: str) -> None: ...
+
+    async def clear(self, record: Record, column: str) -> None: ...
 
     async def remove(self, record: Record) -> None: ...
 
@@ -88,6 +90,9 @@ class RawMemory:
         await self.remove(record)
         self._put(new)
 
+    async def clear(self, record: Record, column: str) -> None:
+        self._put(msgspec.structs.replace(record, **{column: None}))
+
     def _put(self, record: Record) -> None:
         book = self._store._flows
         match record:
@@ -137,6 +142,10 @@ class RawSqlite:
         name = _RENAMED.get(column, column)
         self._run(f"UPDATE {table} SET {name} = ?", named, text)  # noqa: S608 - our own names
 
+    async def clear(self, record: Record, column: str) -> None:
+        table, named = row_of(record)
+        self._run(f"UPDATE {table} SET {column} = NULL", named)  # noqa: S608 - our own names
+
     async def remove(self, record: Record) -> None:
         table, named = row_of(record)
         self._run(f"DELETE FROM {table}", named)  # noqa: S608 - our own names
@@ -159,6 +168,11 @@ class RawPostgres:
         # A literal has no type of its own: the server reads it as the column wants it.
         literal = "'" + text.replace("'", "''") + "'"
         update = f'UPDATE "{self._address.schema}".{table} SET {name} = {literal}'  # noqa: S608
+        await self._run(update, named)
+
+    async def clear(self, record: Record, column: str) -> None:
+        table, named = row_of(record)
+        update = f'UPDATE "{self._address.schema}".{table} SET {column} = NULL'  # noqa: S608
         await self._run(update, named)
 
     async def remove(self, record: Record) -> None:
@@ -213,6 +227,11 @@ class RawValkey:
         if column == "settled":
             verb = ("ZREM",) if text == "1" else ("ZADD", "0")
             await self._call(verb[0], f"{self._base(flow)}:unsettled", *verb[1:], flow.id)
+
+    async def clear(self, record: Record, column: str) -> None:
+        key, field = self._place(record)
+        assert not field
+        await self._call("HDEL", key, column)
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""

@@ -28,9 +28,10 @@ from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
 
-# Shorter than the net: the first look after the death of an engine finds what it held.
 LEASE_MS = 4_000
 NET_SECONDS = 5.0
+# When what somebody took who then died is free again; he may have taken it a while after the hint.
+TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
 FLOWS = 200
 FLIGHTS = 2
 BUSY_TRIES = 3
@@ -59,6 +60,8 @@ class Dispatcher:
         self._is_asked = True
         self._net_at = 0.0
         self._heard = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
 
     def hear(self, hint: Hint) -> None:
         for line in hint.lines:
@@ -72,6 +75,27 @@ class Dispatcher:
         if hint.flows or hint.foreign:
             self._heard.set()
             self.loop.wake()
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Whoever takes what was heard of may die with it: look when that would be free again."""
+        self._heard_at = asyncio.get_running_loop().time()
+        if self._later is None:
+            self._arm(0)
+
+    def _arm(self, place: int) -> None:
+        running, heard_at = asyncio.get_running_loop(), self._heard_at
+        at = heard_at + TAKE_OVER_SECONDS[place]
+        self._later = running.call_at(at, self._look, heard_at, place)
+
+    def _look(self, since: float, place: int) -> None:
+        self._later = None
+        self._is_asked = True
+        self.loop.wake()
+        if self._heard_at > since:
+            self._arm(0)
+        elif place + 1 < len(TAKE_OVER_SECONDS):
+            self._arm(place + 1)
 
     async def _round(self) -> float:
         """Work as long as there is any, on some flows while the store writes others."""
@@ -256,9 +280,15 @@ class Dispatcher:
     async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
         """Whoever changes one of them at this moment may: then its lease ends by itself."""
         back: dict[str, Value] = {"busy_until_ms": until_ms}
-        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
-        if batch:
-            await self._store.commit_each(batch, self._clock.now_ms())
+        each = {flow.id: flow.rev for flow in flows}
+        batch = [Changeset(flows=[FlowPatch(id, rev, back)]) for id, rev in each.items()]
+        if not batch:
+            return
+
+        async def once(_: int) -> list[bool]:
+            return await self._store.commit_each(batch, self._clock.now_ms())
+
+        await persistently(self._clock, once)
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""

@@ -7,20 +7,30 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.intervals import Intervals
 from flowfabric.engine.janitor import NO_INTERVALS, Janitor, Shed
 from flowfabric.engine.supervisor import Health, Supervisor
+from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.engine.timekeeper import Timekeeper
 
 
 class Duties:
-    """Any number of them may run on one store, in any number of processes."""
+    """Any number of them may run on one store, in any number of processes.
 
-    def __init__(self, engine: Engine, intervals: Intervals = NO_INTERVALS) -> None:
+    With a `scope`, timers and those sweepers that apply one serve only what it names.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        intervals: Intervals = NO_INTERVALS,
+        *,
+        scope: Scope | None = None,
+    ) -> None:
         store, clock = engine.store, engine.clock
         self.counts: Telemetry = engine.dispatcher.counts
         self._hints = engine.hints
-        self._timekeeper = Timekeeper(store, clock, counts=self.counts)
+        self._timekeeper = Timekeeper(store, clock, counts=self.counts, scope=scope)
         self._dispatcher = Dispatcher(store, clock, self.counts)
-        janitor = Janitor(Shed(store, clock, self.counts), intervals)
+        janitor = Janitor(Shed(store, clock, self.counts, scope), intervals)
         loops = [self._timekeeper.loop, self._dispatcher.loop, *janitor.loops]
         self._supervisor = Supervisor(loops)
 

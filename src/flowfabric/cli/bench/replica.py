@@ -18,7 +18,7 @@ from flowfabric.core.transition import Changeset
 from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.telemetry import ROUNDS
-from flowfabric.store import Store, open_store
+from flowfabric.store import open_store
 from flowfabric.testing.faults import FaultyStore
 
 READY = "ready"
@@ -28,26 +28,19 @@ STOP_SECONDS = 10.0
 class Place(msgspec.Struct, frozen=True):
     """Where to work. The URL may hold a password, so it is not an argument.
 
-    `commits`: after so many it dies, with flows in its hands; never, if that is zero.
+    One that `is_mortal` dies as soon as it has taken flows, with all of them in its hands.
     """
 
     url: str
     namespace: str
-    commits: int = 0
+    is_mortal: bool = False
 
 
 class MortalStore(FaultyStore):
     """The process ends as if it were killed, between taking flows and writing about them."""
 
-    def __init__(self, inner: Store, commits: int) -> None:
-        super().__init__(inner)
-        self._left = commits
-
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
-        if not self._left:
-            os._exit(1)
-        self._left -= 1
-        return await super().commit_each(batch, now_ms)
+        os._exit(1)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -57,8 +50,8 @@ class Report(msgspec.Struct, frozen=True):
 async def main() -> None:
     place = msgspec.json.decode(await asyncio.to_thread(sys.stdin.readline), type=Place)
     store = open_store(place.url)
-    if place.commits:
-        store = MortalStore(store, place.commits)
+    if place.is_mortal:
+        store = MortalStore(store)
     engine = Engine(store, namespace=place.namespace)
     await engine.open()
     try:

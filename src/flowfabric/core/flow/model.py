@@ -20,6 +20,7 @@ from flowfabric.core.states import Outcome
 
 START = "start"
 NOT_PINNED = -1
+NEVER_RAN = -2  # needed like a pinned one, but there was no attempt that could have a result
 
 
 class FlowState(StrEnum):
