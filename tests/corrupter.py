@@ -30,6 +30,7 @@ from tests.store.valkey.raw import with_column
 Record = Execution | Flow | Edge | Group | Line
 
 _RENAMED = {"group": "grp", "join": "joins"}
+_TIMERS = {"due_ms": ":due", "purge_ms": ":purge"}
 _ENDED = ("state", "generation", "attempt", "outcome", "resolved_ms")
 
 
@@ -204,9 +205,9 @@ class RawValkey:
     async def write(self, record: Record, column: str, text: str) -> None:
         key, field = self._place(record)
         if isinstance(record, Execution):
-            kept = await self._call("GET", key)
-            assert isinstance(kept, bytes)
-            await self._call("SET", key, with_column(kept, column, _value(record, column, text)))
+            await self._write_head(record, column, _value(record, column, text))
+        elif isinstance(record, Flow) and column == "id":
+            await self._rename(record, text)
         elif isinstance(record, Flow):
             await self._call("HSET", key, column, text)
             await self._index(record, column, text)
@@ -231,7 +232,33 @@ class RawValkey:
     async def clear(self, record: Record, column: str) -> None:
         key, field = self._place(record)
         assert not field
-        await self._call("HDEL", key, column)
+        if isinstance(record, Execution):
+            await self._write_head(record, column, None)
+        else:
+            await self._call("HDEL", key, column)
+
+    async def _write_head(self, row: Execution, column: str, value: object) -> None:
+        """With its copies in indexes, which a database keeps by itself."""
+        key, base, uuid = self._place(row)[0], self._base(row), uuid_of(row.id)
+        kept = await self._call("GET", key)
+        assert isinstance(kept, bytes)
+        await self._call("SET", key, with_column(kept, column, value))
+        if column in _TIMERS:
+            verb = ("ZREM",) if value is None else ("ZADD", str(value))
+            await self._call(verb[0], base + _TIMERS[column], *verb[1:], uuid)
+        if column == "state" and row.flow:
+            await self._call("HINCRBY", f"{base}:tally:{row.flow}", row.state, "-1")
+            await self._call("HINCRBY", f"{base}:tally:{row.flow}", str(value), "1")
+        if column == "state":
+            queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.lane}"
+            await self._call("ZREM", queue, uuid)
+
+    async def _rename(self, flow: Flow, id: str) -> None:
+        base = self._base(flow)
+        await self._call("RENAME", f"{base}:flow:{flow.id}", f"{base}:flow:{id}")
+        for index in ("flow_ids", "unsettled"):
+            await self._call("ZREM", f"{base}:{index}", flow.id)
+            await self._call("ZADD", f"{base}:{index}", "0", id)
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""

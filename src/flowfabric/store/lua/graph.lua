@@ -86,8 +86,9 @@ register('flow_find', function(keys, args)
     end
     last = id
     local key = base .. ':flow:' .. id
-    if flow_fits(key, args) then
-      rows[#rows + 1] = {id, call('HGETALL', key)}
+    local cells = flow_fits(key, args) and call('HGETALL', key) or {}
+    if #cells > 0 then
+      rows[#rows + 1] = {id, cells}
     end
   end
   return {#ids < PAGE and '' or last, rows}
