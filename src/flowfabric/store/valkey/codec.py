@@ -226,6 +226,21 @@ def departing_of(partition: int, reply: Any) -> list[tuple[int, ExecutionId, int
     ]
 
 
+class Walked(NamedTuple):
+    """How many entries were set right, how many records could still be looked at, and where to go
+    on: in which index, nothing at the end, and after what in it."""
+
+    repaired: int
+    left: int
+    walk: str
+    after: str
+
+
+def verified_of(reply: Any) -> Walked:
+    repaired, left, walk, after = reply
+    return Walked(repaired, left, walk.decode(), after.decode())
+
+
 def purged_of(partition: int, reply: Any) -> Purged:
     alone, kept, flows, members = reply
     gone: list[str] = [execution_id(partition, uuid.decode()) for uuid in alone]

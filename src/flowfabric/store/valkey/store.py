@@ -41,7 +41,7 @@ from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import Clock
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import Size, Verified
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function
@@ -64,6 +64,7 @@ from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
 from flowfabric.store.valkey.upkeep import Keeping
+from flowfabric.store.valkey.verifying import Verifying
 from flowfabric.store.valkey.waking import Waking
 from flowfabric.store.valkey.writing import (
     Keys,
@@ -95,6 +96,7 @@ class ValkeyStore:
         self._reading = Reading(self.caller, self.keys, self._hinting)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
         self._purging = Purging(self.caller, self.keys, self._hinting)
+        self._verifying = Verifying(self.caller, self.keys, self._hinting)
         self._log = Log(self.caller, self.keys)
         self._waking = Waking(self.network, self.keys.shared("wake"), self.hints)
 
@@ -319,6 +321,10 @@ class ValkeyStore:
 
     async def sizes(self) -> list[Size]:
         return await self._keeping.sizes()
+
+    async def verify(self, cursor: str, limit: int) -> Verified:
+        counts = self._known_counts()
+        return await self._verifying.verify(cursor, limit, self._moment(0), counts)
 
     async def drop(self) -> None:
         await self._keeping.drop()
