@@ -30,6 +30,11 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench", "fanout"),
     ("bench", "siblings"),
     ("bench", "submit"),
+    ("bench", "purge"),
+    ("bench", "timers"),
+    ("bench", "replicas"),
+    ("doctor",),
+    ("sweep",),
 ]
 
 

@@ -13,7 +13,8 @@ import msgspec
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Value, Want, Writer
-from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged, portions
+from flowfabric.core.portions import portions
+from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
