@@ -7,7 +7,7 @@ that is wrong is found here. What the log must say is in `history.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from flowfabric.core.explain import explain
 from flowfabric.core.flow.model import EdgeState
@@ -169,25 +169,29 @@ async def broken_promises(store: Store, now_ms: int) -> list[str]:
     for row in rows.values():
         if row.state is State.BLOCKED_DEPENDENCIES:
             waiting.setdefault(FlowId(row.flow), []).append(row.id)
-    over = {row.id for row in rows.values() if row.state in TERMINAL}
+    over = {row.id: row.replay_count for row in rows.values() if row.state in TERMINAL}
     for flow, ids in waiting.items():
         view = (await store.graph([Sight(flow=flow, entering=ids, groups=ids, lines=True)]))[0]
         found += [f"{id}: {said}" for id in ids for said in _released(id, view, over)]
     return found
 
 
-def _released(id: ExecutionId, view: View, over: set[ExecutionId]) -> Iterator[str]:
-    """Somebody it waits for has not ended, or there is a line that will tell it."""
+def _released(id: ExecutionId, view: View, over: Mapping[ExecutionId, int]) -> Iterator[str]:
+    """Somebody it waits for has not ended, or there is a line that will tell it.
+
+    An edge that a replay has opened waits for a generation of its upstream that is to come: an
+    operator who has replayed a skipped member replays its upstream too.
+    """
     if view.flow is None:
         yield "waits in a flow that is not there"
     elif view.flow.is_open and not view.lines:
         is_drawn = all(group.sealed for group in view.groups if group.downstream == id)
-        open_ones = {
-            edge.upstream
+        is_open = any(
+            edge.upstream not in over or over[edge.upstream] < edge.generation
             for edge in view.edges
             if edge.downstream == id and edge.state is EdgeState.PENDING
-        }
-        if is_drawn and not open_ones - over:
+        )
+        if is_drawn and not is_open:
             yield "waits for nobody who has not ended, and no line is left to tell it"
 
 
