@@ -19,7 +19,6 @@ from flowfabric.core.states import TERMINAL, LaneState, Reason
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound, Refused
 from flowfabric.testing.simulation.clients import Client
-from flowfabric.testing.simulation.dials import CALM
 from flowfabric.testing.simulation.engines import begin_engine
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
@@ -161,7 +160,7 @@ class Stage:
 
     async def _make_peace(self) -> None:
         world = self._world
-        world.dials = CALM
+        world.calm_down()
         self._is_open = False
         for process in list(world.processes.values()):
             if process.name.startswith("client"):

@@ -23,7 +23,7 @@ from flowfabric.store.hints import Hint, Hints
 from flowfabric.testing.faults import Verb
 from flowfabric.testing.invariants import broken, broken_promises
 from flowfabric.testing.picture import Picture, look
-from flowfabric.testing.simulation.dials import STORMY
+from flowfabric.testing.simulation.dials import CALM, STORMY
 from flowfabric.testing.simulation.flow_judge import broken_family, family_of
 from flowfabric.testing.simulation.ledger import Broken, Ledger
 from flowfabric.testing.simulation.timeline import Timeline
@@ -93,6 +93,11 @@ class World:
         """Until the store was called so often."""
         self._wanted = steps
         await self._enough.wait()
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more; who is stopped still has to wake up."""
+        self.dials = CALM
+        self._away_until = 0.0
 
     def hit(self, fault: str) -> None:
         self.faults[fault] += 1
