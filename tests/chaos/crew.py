@@ -26,9 +26,7 @@ class Member:
 
     def _begin(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(
-            self._command, env=environment, stdout=self._log, stderr=self._log
-        )
+        return subprocess.Popen(self._command, env=environment, stdout=self._log, stderr=self._log)
 
     def tend(self) -> None:
         """Start another if it is gone."""

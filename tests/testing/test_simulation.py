@@ -120,7 +120,7 @@ def end_without_a_line(patch: pytest.MonkeyPatch) -> None:
         (flows_without_a_guard, 1),
         (lost_lease_without_a_fence, 1),
         (renewal_that_forgets_the_deadline, 1),
-        (purge_of_what_has_changed, 5),
+        (purge_of_what_has_changed, 8),
         (end_without_a_line, 1),
     ],
 )

@@ -20,8 +20,8 @@ from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
 from flowfabric.testing.simulation.wishes import LANES, Wishes
 
-# So many executions that are not gone yet are enough for anybody.
-CROWD = 160
+# So many executions that have not ended are enough for anybody.
+CROWD = 70
 RECENT = 60
 ANSWERS = (Refused, NotFound, Invalid, Conflict)
 TRIES = 4
@@ -76,7 +76,7 @@ class Client:
     # -- making -----------------------------------------------------------------------------
 
     async def _submit(self) -> None:
-        if len(self._world.store.rows) < CROWD:
+        if self._world.store.crowd < CROWD:
             orders = [self._wishes.order() for _ in range(self._chance.randint(1, 4))]
             await self._persist(lambda: self._submit_these(orders))
 
@@ -91,7 +91,7 @@ class Client:
         self._world.ledger.submitted(id)
 
     async def _submit_flow(self) -> None:
-        if len(self._world.store.rows) < CROWD:
+        if self._world.store.crowd < CROWD:
             plan = self._wishes.plan()
             await self._persist(lambda: self._submit_this(plan))
 
@@ -104,7 +104,7 @@ class Client:
 
     async def _grow(self) -> None:
         flow = self._some_flow()
-        if flow is None or len(self._world.store.rows) >= CROWD:
+        if flow is None or self._world.store.crowd >= CROWD:
             return
         order = self._wishes.member(flow)
         known = [row.id for row in self._world.store.members_of(flow)]

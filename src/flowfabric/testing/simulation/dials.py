@@ -15,6 +15,7 @@ class Dials(msgspec.Struct, frozen=True, kw_only=True):
     short_delay_ms: int = 15
     middle_delay: float = 0.05  # as long as a call is not refused for its age
     middle_delay_ms: int = 450
+    slow_look: float = 0.15
     long_delay: float = 0.01
     long_delay_ms: int = 4_000
     hint_lost: float = 0.15
@@ -37,6 +38,7 @@ CALM = Dials(
     error=0.0,
     lost_reply=0.0,
     middle_delay=0.0,
+    slow_look=0.0,
     long_delay=0.0,
     hint_lost=0.0,
     hint_twice=0.0,

@@ -12,7 +12,7 @@ from flowfabric.store.clock import FollowingClock
 from flowfabric.testing.simulation.process import Process
 
 # Many sweeps in little time: what they repair or break shows sooner.
-SECONDS_MAX = 3.0
+SECONDS_MAX = 1.5
 
 
 def begin_engine(process: Process) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from flowfabric.core.states import TERMINAL, LaneState, Reason
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows import UNOPENED_MS
 from flowfabric.errors import NotFound, Refused
 from flowfabric.testing.simulation.clients import Client
 from flowfabric.testing.simulation.engines import begin_engine
@@ -138,7 +139,10 @@ class Stage:
         await self._until(self._is_over, "is not over")
         await self._world.judge_all()
         await self._world.judge_promises()
+        await self._until(self._is_empty_of_opened, "is left behind")
+        self._world.timeline.skip(UNOPENED_MS / 1000)
         await self._until(self._is_empty, "is left behind")
+        await self._require_nothing_left()
         self._require_nothing_lost()
 
     def _begin_client(self, process: Process) -> None:
@@ -208,11 +212,22 @@ class Stage:
         found = [id for id in store.flow_ids if id == flow]
         return any((seen := store.flow_of(id)) is not None and not seen.is_open for id in found)
 
-    def _is_empty(self) -> list[str]:
-        """What is kept no longer than it must be is gone in the end, with all that it owned."""
+    def _is_empty_of_opened(self) -> list[str]:
+        """What has ended is kept for minutes here; what was staged and never opened, an hour."""
         store = self._world.store
         rows = [row.id for row in store.rows.values() if not self._is_staged(row.flow)]
         return [*rows, *(id for id in store.flow_ids if not self._is_staged(id))]
+
+    def _is_empty(self) -> list[str]:
+        store = self._world.store
+        return [*store.rows, *store.flow_ids]
+
+    async def _require_nothing_left(self) -> None:
+        """Nothing that an execution or a flow owned outlives it."""
+        sizes = await self._world.store.sizes()
+        left = [f"{each.rows} of {each.name}" for each in sizes if each.rows]
+        if any(not said.endswith("lane") for said in left):
+            raise Broken(f"left behind: {left}")
 
     def _require_nothing_lost(self) -> None:
         ledger = self._world.ledger

@@ -18,6 +18,9 @@ from flowfabric.testing.simulation.world import World
 
 T = TypeVar("T")
 
+# What is read here is written about next, and may have changed by then.
+LOOKS = frozenset({Verb.LOAD, Verb.GRAPH, Verb.DUE, Verb.PENDING, Verb.DEPARTING})
+
 
 class Process:
     """`on_death` is called once, when it was killed: somebody may want to start another."""
@@ -117,13 +120,22 @@ class Road(FaultyStore):
         told = await self._there(verb, run)
         if world.happens(dials.crash):
             process.kill()
-        if world.happens(dials.short_delay):
-            await world.timeline.rest(world.chance.randint(0, dials.short_delay_ms) / 1000)
+        await self._back(verb)
         await process.run_on()
         if world.happens(dials.lost_reply):
             world.hit("reply lost")
             raise StoreUnavailable(f"{verb} failed after it was done")
         return told
+
+    async def _back(self, verb: Verb) -> None:
+        """The answer takes a while: between a look and a write there is room for others."""
+        world, dials = self._process.world, self._process.world.dials
+        most_ms = dials.short_delay_ms
+        if verb in LOOKS and world.happens(dials.slow_look):
+            most_ms = dials.middle_delay_ms
+        elif not world.happens(dials.short_delay):
+            return
+        await world.timeline.rest(world.chance.randint(0, most_ms) / 1000)
 
     def _mishap(self) -> None:
         process, world, dials = self._process, self._process.world, self._process.world.dials

@@ -100,18 +100,17 @@ class WatchedStore(MemoryStore):
         for id in answer.gone:
             row = rows.get(ExecutionId(id))
             if row is not None:
-                self._judge_removed(row, row.purge_ms, now_ms)
+                self._judge_removed(row, None, now_ms)
         for flow, whose in members.items():
             for row in whose:
                 if row.id not in self._rows:
-                    seen = flows[flow]
-                    self._judge_removed(row, seen.purge_ms if seen else None, now_ms)
+                    self._judge_removed(row, flows[flow], now_ms)
         self._ledger.gone.update(answer.gone)
         return answer
 
-    def _judge_removed(self, row: Execution, purge_ms: int | None, now_ms: int) -> None:
+    def _judge_removed(self, row: Execution, flow: Flow | None, now_ms: int) -> None:
+        purge_ms = row.purge_ms if flow is None else flow.purge_ms
         is_due = purge_ms is not None and purge_ms <= now_ms
-        flow = self.flow_of(FlowId(row.flow)) if row.flow else None
         is_staged = flow is not None and not flow.is_open and not flow.settled
         _require(is_due, row, f"was removed at {now_ms}, to be kept until {purge_ms}")
         _require(row.state in TERMINAL or is_staged, row, f"was removed while {row.state}")
@@ -149,6 +148,12 @@ class WatchedStore(MemoryStore):
     @property
     def rows(self) -> dict[ExecutionId, Execution]:
         return self._rows
+
+    @property
+    def crowd(self) -> int:
+        """How many executions have not ended, without those of flows that were never opened."""
+        rows = self._rows.values()
+        return sum(row.state not in TERMINAL and self._flows.is_open(row.flow) for row in rows)
 
     @property
     def written(self) -> int:
