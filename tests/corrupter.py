@@ -25,6 +25,7 @@ from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.flows import COUNTS
+from tests.store.valkey.raw import with_column
 
 Record = Execution | Flow | Edge | Group | Line
 
@@ -155,20 +156,31 @@ class RawPostgres:
     async def write(self, record: Record, column: str, text: str) -> None:
         table, named = row_of(record)
         name = _RENAMED.get(column, column)
-        update = f'UPDATE "{self._address.schema}".{table} SET {name} = $1'  # noqa: S608
-        await self._run(update, named, text)
+        # A literal has no type of its own: the server reads it as the column wants it.
+        literal = "'" + text.replace("'", "''") + "'"
+        update = f'UPDATE "{self._address.schema}".{table} SET {name} = {literal}'  # noqa: S608
+        await self._run(update, named)
 
     async def remove(self, record: Record) -> None:
         table, named = row_of(record)
         await self._run(f'DELETE FROM "{self._address.schema}".{table}', named)  # noqa: S608
 
-    async def _run(self, statement: str, named: Mapping[str, str], *first: str) -> None:
-        places = enumerate(named, len(first) + 1)
-        where = " AND ".join(f"{name} = ${place}" for place, name in places)
+    async def _run(self, statement: str, named: Mapping[str, str]) -> None:
+        where = " AND ".join(f"{name} = ${place}" for place, name in enumerate(named, 1))
         raw = await asyncpg.connect(self._address.dsn)
-        done = await raw.execute(f"{statement} WHERE {where}", *first, *named.values())
-        await raw.close()
+        try:
+            done = await raw.execute(f"{statement} WHERE {where}", *named.values())
+        finally:
+            await raw.close()
         assert done.endswith(" 1")
+
+
+def _value(record: Execution, column: str, text: str) -> object:
+    """The text as what the column holds, if it can be that."""
+    try:
+        return getattr(_with(record, column, text), column)
+    except msgspec.ValidationError:
+        return text
 
 
 class RawValkey:
@@ -177,7 +189,11 @@ class RawValkey:
 
     async def write(self, record: Record, column: str, text: str) -> None:
         key, field = self._place(record)
-        if isinstance(record, Execution | Flow):
+        if isinstance(record, Execution):
+            kept = await self._call("GET", key)
+            assert isinstance(kept, bytes)
+            await self._call("SET", key, with_column(kept, column, _value(record, column, text)))
+        elif isinstance(record, Flow):
             await self._call("HSET", key, column, text)
         elif isinstance(record, Edge) and column == "downstream":
             await self._misdirect(record, text)
@@ -244,5 +260,5 @@ class RawValkey:
             case _:
                 assert_never(record)
 
-    async def _call(self, *words: str) -> object:
-        return await self._store.caller.one(command(words[1], *words))
+    async def _call(self, *words: str | bytes) -> object:
+        return await self._store.caller.one(command(str(words[1]), *words))

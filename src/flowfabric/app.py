@@ -21,13 +21,12 @@ from flowfabric.core.flow.model import FlowState
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import parse_execution_id, parse_flow_id
 from flowfabric.core.policy import RetryPolicy
-from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
 from flowfabric.engine.flow_reading import FlowPage
 from flowfabric.engine.intervals import Intervals, seconds_of
-from flowfabric.engine.janitor import CHORES, NO_INTERVALS, Janitor, Shed
-from flowfabric.engine.supervisor import Health, Supervisor
-from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.engine.janitor import CHORES, NO_INTERVALS
+from flowfabric.engine.supervisor import Health
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
@@ -86,7 +85,7 @@ class App:
         self._retention = retention_policy(retention)
         self._intervals = dict(intervals)
         seconds_of(self._intervals, CHORES)
-        self._supervisor: Supervisor | None = None
+        self._duties: Duties | None = None
         self._is_running = False
         self._is_stopping = False
         self._halted = asyncio.Event()
@@ -290,20 +289,13 @@ class App:
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
         )
-        store, clock = self.engine.store, self.engine.clock
-        counts = self.engine.dispatcher.counts
-        timekeeper = Timekeeper(store, clock, counts=counts)
-        dispatcher = Dispatcher(store, clock, counts)
-        janitor = Janitor(Shed(store, clock, counts), self._intervals)
-        supervisor = Supervisor([timekeeper.loop, dispatcher.loop, *janitor.loops])
+        duties = Duties(self.engine, self._intervals)
         await self.connect()
         if self._is_running:
             raise Refused("this app is running already", hint="run it once per process")
         self._is_running = True
-        self.engine.hints.subscribe(timekeeper.hear)
-        self.engine.hints.subscribe(dispatcher.hear)
-        self._supervisor = supervisor
-        supervisor.start()
+        self._duties = duties
+        duties.start()
         working = asyncio.create_task(worker_.run(), name="flowfabric-worker")
         working.add_done_callback(self._worker_ended)
         try:
@@ -312,18 +304,16 @@ class App:
             self._is_stopping = True
             worker_.stop()
             try:
-                await _ended(working, supervisor.stop(self._drain_ms / 1000))
+                await _ended(working, duties.stop(self._drain_ms / 1000))
             finally:
-                self._supervisor = None
-                self.engine.hints.unsubscribe(timekeeper.hear)
-                self.engine.hints.unsubscribe(dispatcher.hear)
+                self._duties = None
                 self._is_running = self._is_stopping = False
                 await self._close()
         working.result()
 
     def health(self) -> list[Health]:
         """How each background duty of this process is; none while the app is not running."""
-        return self._supervisor.health() if self._supervisor else []
+        return self._duties.health() if self._duties else []
 
     def _worker_ended(self, working: asyncio.Task[None]) -> None:
         """It does not end by itself; if it does, it is told at once, and `work` ends with it."""

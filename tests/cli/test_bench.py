@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.bench import idle
+from flowfabric.cli.bench import idle, replicas
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
 from tests.cli.command import ff
@@ -142,6 +142,7 @@ FLOW_BENCHES = {
         ("--members", "700", "--edges", "1400"),
         ["seconds", "peak_rss_mb", "longest_stall_ms"],
     ),
+    "timers": (("--n", "5"), ["lateness_ms"]),
 }
 
 
@@ -154,3 +155,16 @@ def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> No
     assert list(figures) == keys
     for value in figures.values():
         assert list(value) == ["p50", "p95", "p99"] if isinstance(value, dict) else value
+
+
+async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:
+    load = replicas.Load(flows=4, nodes=3)
+    url = f"sqlite:///{tmp_path}/shared.db?synchronous=NORMAL"
+    rounds, _ = await replicas._measure(url, load, engines=2)
+    assert rounds == 12
+    assert replicas.Replicas.__struct_fields__ == ("dispatches", "dispatches_of_one", "takeover_ms")
+
+
+async def test_memory_cannot_be_shared_by_engines() -> None:
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+        await replicas.run(target, engines=2, load=replicas.Load(flows=1, nodes=2))

@@ -130,3 +130,12 @@ async def test_a_cancelled_call_cancels_those_who_wait_for_it() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await Batcher(run, limit=10).submit(1)
+
+
+async def test_what_weighs_too_much_for_one_call_goes_alone_or_later() -> None:
+    calls = Calls(is_open=True)
+    batcher = Batcher(calls.run, limit=10, weigh=lambda item: item)
+    assert await asyncio.gather(*map(batcher.submit, (4, 6, 1, 12, 3))) == [
+        *("4", "6", "1", "12", "3")
+    ]
+    assert calls.batches == [[4, 6], [1], [12], [3]]

@@ -28,7 +28,7 @@ from flowfabric.testing.build import TTL_MS, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
-from flowfabric.testing.flows import member, plan
+from flowfabric.testing.flows import FLOW, member, plan
 from tests.flow.desk import FlowDesk
 
 LIMIT_MS = 10_000
@@ -375,6 +375,7 @@ async def test_s4_27_what_is_not_there_is_not_expired(desk: FlowDesk) -> None:
     assert not await desk.is_timed(execution_id(99), 10**14)
 
 
+@pytest.mark.case("TO-010")
 async def test_s4_28_an_expiry_is_announced_alone_and_in_a_flow(desk: FlowDesk) -> None:
     heard: list[Hint] = []
     await desk.draw(plan("a", policy=LIMITED))
@@ -386,7 +387,7 @@ async def test_s4_28_an_expiry_is_announced_alone_and_in_a_flow(desk: FlowDesk) 
     ended = {id for hint in heard if not hint.foreign for id in hint.ended}
     assert ended == {solo.id, member("a")}
     (line,) = await desk.lines()
-    assert (line.execution, line.about) == (member("a"), "expired")
+    assert (line.flow, line.execution, line.about) == (FLOW, member("a"), "expired")
 
 
 async def test_s4_29_children_of_an_expired_member_go_as_those_of_a_failed_one(

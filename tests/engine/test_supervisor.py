@@ -7,12 +7,20 @@ import asyncio
 import pytest
 
 from flowfabric import App
+from flowfabric.core.states import PublicState
 from flowfabric.engine import supervisor as supervising
+from flowfabric.engine.duties import Duties
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.janitor import CHORES
 from flowfabric.engine.loop import Loop
 from flowfabric.engine.supervisor import Supervisor
+from flowfabric.engine.sweeping import Scope
+from flowfabric.errors import InvalidInput
+from flowfabric.store import open_store
+from flowfabric.testing.build import order
 
 HOUR_SECONDS = 3_600.0
+OURS = {"demo.tenant": "ours"}
 
 
 class Duty:
@@ -150,3 +158,25 @@ async def test_a_sweeper_of_an_app_can_be_switched_off() -> None:
     app = App("memory://", intervals=dict.fromkeys(CHORES, 0))
     async with app.running():
         assert [each.name for each in app.health()] == ["timekeeper", "dispatcher"]
+
+
+def test_an_interval_of_no_duty_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="retention_trimer"):
+        App("memory://", intervals={"retention_trimer": "5m"})
+
+
+async def test_the_duties_of_an_engine_serve_what_their_scope_names() -> None:
+    engine = Engine(open_store("memory://"))
+    await engine.open()
+    later_ms = engine.clock.now_ms() + 20
+    orders = [order(0, delay_until_ms=later_ms), order(1, delay_until_ms=later_ms, tags=OURS)]
+    await engine.submit(orders)
+    duties = Duties(engine, scope=Scope(tag=("demo.tenant", "ours")))
+    duties.start()
+    async with asyncio.timeout(30):
+        while await engine.read.state(orders[1].id) is PublicState.DELAYED:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert await duties.stop(30) == []
+    assert await engine.read.state(orders[0].id) is PublicState.DELAYED
+    assert await engine.read.state(orders[1].id) is PublicState.WAITING
+    await engine.close()

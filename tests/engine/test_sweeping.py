@@ -22,6 +22,7 @@ from flowfabric.engine.sweeping import (
 )
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import InvalidInput, StoreUnavailable
+from flowfabric.store import Store
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.build import order
@@ -31,6 +32,21 @@ from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.engine.desk import Desk
 
 INTERVAL_SECONDS = 15.0
+
+
+@pytest.fixture
+async def desk(clock: VirtualClock) -> Desk:
+    """What does not depend on the store is tested on one."""
+    desk = Desk(MemoryStore(clock), clock)
+    await desk.engine.open()
+    return desk
+
+
+@pytest.fixture
+async def shared(store: Store, clock: VirtualClock) -> Desk:
+    desk = Desk(store, clock)
+    await desk.engine.open()
+    return desk
 
 
 class Pages:
@@ -62,13 +78,13 @@ async def shift(desk: Desk) -> Shift:
     return found
 
 
-async def test_one_engine_sweeps_and_the_others_wait_for_the_interval(desk: Desk) -> None:
+async def test_one_engine_sweeps_and_the_others_wait_for_the_interval(shared: Desk) -> None:
     mine, theirs = Pages(), Pages()
-    first, second = sweeper(desk, mine), sweeper(desk, theirs, "two")
+    first, second = sweeper(shared, mine), sweeper(shared, theirs, "two")
     assert await first._round() == INTERVAL_SECONDS
     assert await second._round() == INTERVAL_SECONDS
     assert (mine.seen, theirs.seen) == (["a", "b"], [])
-    desk.clock.advance(int(INTERVAL_SECONDS * 1000))
+    shared.clock.advance(int(INTERVAL_SECONDS * 1000))
     assert await second._round() == INTERVAL_SECONDS
     # It goes on where the other one stopped.
     assert theirs.seen == ["c", "d"]
@@ -156,22 +172,22 @@ class TestScope:
         await desk.submit(order(2))
         return [await desk.head(order(number).id) for number in range(3)]
 
-    async def test_both_must_fit(self, desk: Desk) -> None:
-        rows = await self.rows(desk)
+    async def test_both_must_fit(self, shared: Desk) -> None:
+        rows = await self.rows(shared)
         for scope, served in SERVED.items():
-            found = await within(scope, rows, desk.store)
+            found = await within(scope, rows, shared.store)
             assert [row.id for row in found] == [order(number).id for number in served], scope
 
     async def test_what_cannot_be_read_is_not_served(
-        self, desk: Desk, corrupter: Corrupter
+        self, shared: Desk, corrupter: Corrupter
     ) -> None:
-        rows = await self.rows(desk)
+        rows = await self.rows(shared)
         bad = Malformed(order(9).id, 1, 0, "unknown state")
         await corrupter(order(1).id)
         scope = Scope(tag=("demo.tenant", "acme"))
-        found = await within(scope, [bad, *rows], desk.store)
+        found = await within(scope, [bad, *rows], shared.store)
         assert [row.id for row in found] == [order(0).id]
-        assert await within(None, [bad], desk.store) == [bad]
+        assert await within(None, [bad], shared.store) == [bad]
 
     async def test_without_a_filter_nothing_is_read(self, desk: Desk) -> None:
         rows = await self.rows(desk)

@@ -13,6 +13,7 @@ from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.testing.flow_invariants import Whole
 from flowfabric.testing.flows import FLOW, member
 from tests.engine.desk import Desk
 
@@ -108,6 +109,17 @@ class FlowDesk(Desk):
         groups = (await self.store.graph([sight]))[0].groups
         assert len(groups) == 1
         return groups[0]
+
+    async def whole(self, flow: FlowId = FLOW) -> Whole:
+        """All records of a flow that nobody writes to meanwhile."""
+        seen = await self.engine.flows.picture(flow)
+        return Whole(
+            flow=seen.flow,
+            members=seen.members,
+            edges=seen.edges,
+            groups=seen.groups,
+            lines=await self.lines(flow),
+        )
 
     async def counters(self, flow: FlowId = FLOW) -> dict[str, int]:
         found = await self.flow(flow)

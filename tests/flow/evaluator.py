@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 Pair = tuple[int, int]
 
-BLOCKED, READY = "blocked", "ready"
+BLOCKED, READY, RUNNING = "blocked", "ready", "running"
 COMPLETED, FAILED, CANCELLED, SKIPPED = "completed", "failed", "cancelled", "skipped"
 ENDS = frozenset({COMPLETED, FAILED, CANCELLED, SKIPPED})
 PENDING, SATISFIED, IMPOSSIBLE = "pending", "satisfied", "impossible"
@@ -173,11 +173,29 @@ def _is_loser(draft: _Draft, pair: Pair) -> bool:
 
 
 def ended(graph: Graph, seen: Situation, n: int, how: str) -> Situation | None:
-    """It ran to an end, which it only can when nothing holds it back."""
-    if seen.members[n] != READY:
+    """It ran to an end."""
+    if seen.members[n] != RUNNING:
         return None
     draft = _Draft(graph, seen)
     draft.end(n, how)
+    return draft.done()
+
+
+def claimed(graph: Graph, seen: Situation, n: int) -> Situation | None:
+    """Somebody runs it, which he only can when nothing holds it back."""
+    if seen.members[n] != READY:
+        return None
+    draft = _Draft(graph, seen)
+    draft.members[n] = RUNNING
+    return draft.done()
+
+
+def stumbled(graph: Graph, seen: Situation, n: int) -> Situation | None:
+    """It will be tried again; meanwhile it may have come to depend on somebody once more."""
+    if seen.members[n] != RUNNING:
+        return None
+    draft = _Draft(graph, seen)
+    draft.members[n] = BLOCKED if draft.groups.get(n) == PENDING else READY
     return draft.done()
 
 
@@ -189,25 +207,88 @@ def cancelled(graph: Graph, seen: Situation, n: int) -> Situation | None:
     return draft.done()
 
 
-def replayed(graph: Graph, seen: Situation, n: int) -> Situation | None:
-    """It runs again; what it could not have is asked for again, from those that ran again."""
+def replayed(graph: Graph, seen: Situation, n: int, *, below: bool) -> Situation | None:
+    """It runs again; what it could not have is asked for again, from those that ran again.
+
+    With `below`, so does everybody who had what it is from the end that is taken back. Who runs at
+    this moment goes on.
+    """
     if seen.members[n] not in ENDS:
         return None
     draft = _Draft(graph, seen)
-    draft.generations[n] += 1
-    draft.untold.discard(n)
-    draft.members[n] = READY
-    if n not in graph.rules:
-        return draft.done()
-    if draft.groups[n] == IMPOSSIBLE:
+    again = {n} | (_dependants(draft, n) if below else set())
+    opened = {pair for pair in graph.edges if again >= set(pair)}
+    opened = {pair for pair in opened if draft.edges[pair].state != PENDING}
+    touched = {down for _, down in opened}
+    for pair in opened:
+        draft.edges[pair] = Edge()
+    if draft.groups.get(n) == IMPOSSIBLE:
+        touched.add(n)
         for pair in graph.entering(n):
             if draft.edges[pair].state == IMPOSSIBLE:
                 draft.edges[pair] = _asked_again(draft, pair)
-        draft.owed = {each for each in draft.owed if each[1] != n}
-        draft.groups[n] = draft.judged(n)
-    if draft.groups[n] == PENDING:
-        draft.members[n] = BLOCKED
+    for down in touched:
+        _count_anew(draft, down)
+    for each in again:
+        _take_back(draft, each)
     return draft.done()
+
+
+def _dependants(draft: _Draft, n: int) -> set[int]:
+    """Who was released or skipped by this end, and by theirs; but not who would be skipped at once
+    because of others that do not run again."""
+    found, queue = {n}, [n]
+    for up in queue:
+        for pair in draft.graph.leaving(up):
+            if pair[1] not in found and _made(draft, pair):
+                found.add(pair[1])
+                queue.append(pair[1])
+    while True:
+        vain = {down for down in found - {n} if _is_vain(draft, down, found)}
+        if not vain:
+            return found - {n}
+        found -= vain
+
+
+def _made(draft: _Draft, pair: Pair) -> bool:
+    """Whether the downstream has what it is from this edge."""
+    edge = draft.edges[pair]
+    is_lost = edge.state == IMPOSSIBLE and draft.groups[pair[1]] == IMPOSSIBLE
+    return edge.is_used or is_lost
+
+
+def _is_vain(draft: _Draft, down: int, again: set[int]) -> bool:
+    entering = draft.graph.entering(down)
+    stays = [pair for pair in entering if pair[0] not in again]
+    lost = sum(draft.edges[pair].state == IMPOSSIBLE for pair in stays)
+    has_none = len(stays) == len(entering)
+    return has_none or len(entering) - lost < draft.graph.rules[down].need
+
+
+def _count_anew(draft: _Draft, down: int) -> None:
+    """A late success that was never used is asked again, if its upstream has gone on since; then
+    the first successes are used, as many as are needed."""
+    entering = draft.graph.entering(down)
+    for pair in entering:
+        edge = draft.edges[pair]
+        has_moved = draft.generations[pair[0]] > edge.generation
+        if edge.state == SATISFIED and not edge.is_used and has_moved:
+            draft.edges[pair] = _asked_again(draft, pair)
+    met = [pair for pair in entering if draft.edges[pair].state == SATISFIED]
+    for place, pair in enumerate(met):
+        is_used = place < draft.graph.rules[down].need
+        draft.edges[pair] = draft.edges[pair]._replace(is_used=is_used)
+    draft.owed = {each for each in draft.owed if each[1] != down}
+    draft.groups[down] = draft.judged(down)
+
+
+def _take_back(draft: _Draft, n: int) -> None:
+    if draft.is_over(n):
+        draft.generations[n] += 1
+        draft.untold.discard(n)
+    is_running = draft.members[n] == RUNNING
+    waits = draft.groups.get(n) == PENDING
+    draft.members[n] = RUNNING if is_running else BLOCKED if waits else READY
 
 
 def _asked_again(draft: _Draft, pair: Pair) -> Edge:
@@ -225,14 +306,20 @@ class Evaluator:
         self.graph = graph
         self.possible = {begun(graph)}
 
+    def claimed(self, n: int) -> None:
+        self._after(claimed(self.graph, seen, n) for seen in self._anytime())
+
+    def stumbled(self, n: int) -> None:
+        self._after(stumbled(self.graph, seen, n) for seen in self._anytime())
+
     def ended(self, n: int, how: str) -> None:
         self._after(ended(self.graph, seen, n, how) for seen in self._anytime())
 
     def cancelled(self, n: int) -> None:
         self._after(cancelled(self.graph, seen, n) for seen in self._anytime())
 
-    def replayed(self, n: int) -> None:
-        self._after(replayed(self.graph, seen, n) for seen in self._anytime())
+    def replayed(self, n: int, *, below: bool) -> None:
+        self._after(replayed(self.graph, seen, n, below=below) for seen in self._anytime())
 
     def at_rest(self) -> set[Situation]:
         """What is left when no dispatcher has anything to do."""

@@ -13,6 +13,7 @@ from flowfabric.core.flow.model import NOT_PINNED, Edge, Join, OnSatisfied
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
 from flowfabric.engine.dispatcher import LEASE_MS
+from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS
 from flowfabric.engine.outcomes import Completed, Failed, Outcome, Released
 from flowfabric.testing.flows import FLOW, NAME_BITS, chain, member, plan
 from tests.flow.desk import BROKEN, FlowDesk
@@ -57,7 +58,7 @@ async def step(desk: FlowDesk, flow: FlowId) -> bool:
     """Dispatch, work, and let the leases of the dead end; answers whether something may follow."""
     await desk.dispatch()
     moved = await work(desk, flow)
-    desk.clock.advance(LEASE_MS)
+    desk.clock.advance(max(LEASE_MS, LEASE_TTL_FLOOR_MS))
     while (await desk.sweep()).again:
         pass
     return moved or bool(await desk.lines(flow))
@@ -65,7 +66,7 @@ async def step(desk: FlowDesk, flow: FlowId) -> bool:
 
 async def work(desk: FlowDesk, flow: FlowId) -> bool:
     """Claim all there is and end it; answers whether anything ended, or is held by a dead one."""
-    leases = await desk.claim(500, ttl_ms=LEASE_MS)
+    leases = await desk.claim(500, ttl_ms=LEASE_TTL_FLOOR_MS)
     slow = {member(name, flow) for name in SLOW}
     outcomes: list[Outcome] = []
     for lease in leases:

@@ -20,6 +20,7 @@ from flowfabric.core.transition import Changeset
 from flowfabric.engine.dispatcher import BACK_MS
 from flowfabric.store import Store
 from flowfabric.testing import FaultyStore
+from flowfabric.testing.flow_invariants import broken_flow
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.conftest import Size
 from tests.flow.desk import FlowDesk
@@ -93,6 +94,7 @@ async def test_dispatchers_that_keep_no_lease_end_a_flow_as_one_would(
     rivals = [(work, Forgetful), *[(dispatch, Forgetful)] * (4 if size == "long" else 2)]
     await stage.each(rivals)
     assert await story(desk) == await story(alone)
+    assert broken_flow(await desk.whole()) == []
 
 
 async def test_a_dispatcher_that_lost_its_lease_changes_nothing_any_more(

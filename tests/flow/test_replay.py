@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.core.flow.graph import Policy
-from flowfabric.core.flow.model import EdgeState, GroupState, Join, OnSatisfied
+from flowfabric.core.flow.graph import Link, Policy
+from flowfabric.core.flow.model import EdgeKind, EdgeState, GroupState, Join, OnSatisfied
+from flowfabric.core.lifecycle import Failure
 from flowfabric.core.states import PublicState, State
 from flowfabric.errors import ExecutionNotTerminal
+from flowfabric.testing.build import policy
 from flowfabric.testing.conformance.flow_steps import add_lines
 from flowfabric.testing.flows import member, plan
 from tests.flow.desk import FlowDesk
@@ -168,25 +170,53 @@ async def test_a_skipped_member_runs_at_once_when_its_upstreams_were_replayed_be
     assert [edge.attempt for edge in edges] == [1, 2]
 
 
-@pytest.mark.parametrize("policy", [FIRST, Policy(Join.QUORUM, 2, OnSatisfied.LET_RUN)])
+@pytest.mark.parametrize("join", [FIRST, Policy(Join.QUORUM, 2, OnSatisfied.LET_RUN)])
 async def test_who_has_enough_without_the_replayed_member_runs_with_that(
-    desk: FlowDesk, policy: Policy
+    desk: FlowDesk, join: Policy
 ) -> None:
     """Late successes count, and are passed on, when what was used before is taken back."""
-    await desk.draw(plan("abcx", "a>x b>x c>x", policies={"x": policy}))
+    await desk.draw(plan("abcx", "a>x b>x c>x", policies={"x": join}))
     for name in "abcx":
         await desk.ended(name)
     before = [(await desk.edge(name, "x")).attempt for name in "abc"]
-    assert before == ([0, -1, -1] if policy.k == 1 else [0, 0, -1])
+    assert before == ([0, -1, -1] if join.k == 1 else [0, 0, -1])
     await desk.engine.replay(member("a"), downstream=True)
     group = await desk.group("x")
     assert (group.state, group.succeeded) == (GroupState.SATISFIED, 2)
     assert await desk.states("ax") == {"a": "waiting", "x": "waiting"}
     after = [(await desk.edge(name, "x")).attempt for name in "abc"]
-    assert after == ([-1, 0, -1] if policy.k == 1 else [-1, 0, 0])
+    assert after == ([-1, 0, -1] if join.k == 1 else [-1, 0, 0])
     await desk.ended("a", "x")
     assert (await desk.group("x")).succeeded == 3
     assert await desk.counters() == {"completed": 4}
+
+
+async def test_downstream_of_a_member_that_never_ran_comes_back_with_it(desk: FlowDesk) -> None:
+    edges = [Link(member("a"), member("b"), EdgeKind.COMPLETION)]
+    await desk.draw(plan("ab", edges))
+    await desk.ended("a", outcome="cancelled")
+    await desk.ended("b")
+    await desk.engine.replay(member("a"), downstream=True)
+    assert await desk.states("ab") == {"a": "waiting", "b": "blocked_dependencies"}
+    await desk.ended("a")
+    await desk.ended("b")
+    assert await desk.counters() == {"completed": 2}
+
+
+async def test_downstream_that_runs_goes_on_and_waits_before_it_is_tried_again(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("ab", "a>b", policy=policy(retries=1)))
+    await desk.ended("a")
+    lease = await desk.start("b")
+    await desk.engine.replay(member("a"), downstream=True)
+    assert await desk.state("b") is State.ACTIVE
+    await desk.engine.fail(lease, Failure("stumbled", "handler_error"))
+    desk.clock.advance(1_000)
+    await desk.sweep()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("a")
+    assert await desk.state("b") is State.WAITING
 
 
 @pytest.mark.parametrize("downstream", [False, True])

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from flowfabric.core.flow.model import EdgeState
-from flowfabric.core.ids import PartitionCounts, execution_id, flow_partition, partition_of
+from flowfabric.core.ids import (
+    PartitionCounts,
+    execution_id,
+    flow_execution_id,
+    flow_partition,
+    parse_execution_id,
+    partition_of,
+)
 from flowfabric.core.model import Want
 from flowfabric.core.states import State
 from flowfabric.errors import InvalidInput
@@ -44,12 +51,14 @@ def test_s0_2_executions_have_no_partitions_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 7, 255, 65_535])
-def test_s0_3_an_id_says_its_partition_whatever_is_configured(number: int) -> None:
-    id = execution_id(number, UUID)
-    assert partition_of(id) == number
-    assert {partition_of(id) for _ in (PartitionCounts(flow=1), PartitionCounts(flow=4))} == {
-        number
-    }
+def test_s0_3_an_id_says_its_partition(number: int) -> None:
+    assert partition_of(parse_execution_id(f"{{fp:{number}}}:{UUID}")) == number
+
+
+def test_s0_3_an_id_keeps_its_partition_whatever_is_configured_later() -> None:
+    id = flow_execution_id(FLOW, UUID, PartitionCounts(flow=256))
+    later = flow_partition(FLOW, PartitionCounts(flow=7))
+    assert partition_of(id) == flow_partition(FLOW, PartitionCounts(flow=256)) != later
 
 
 async def test_s0_4_an_id_alone_leads_to_everything_about_an_execution(desk: FlowDesk) -> None:

@@ -11,19 +11,12 @@ from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.graph import Link
 from flowfabric.core.flow.model import EdgeState, Line, LineKind
 from flowfabric.core.states import State
+from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.corrupter import Raw
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import Watched, told
-
-
-@pytest.mark.parametrize("outcome", ["success", "failed", "cancelled", "expired"])
-async def test_s2_1_every_end_of_a_member_leaves_a_line(desk: FlowDesk, outcome: str) -> None:
-    await desk.draw(plan("a"))
-    await desk.end("a", outcome=outcome)
-    (line,) = await desk.lines()
-    assert (line.kind, line.execution, line.about) == (LineKind.ENDED, member("a"), outcome)
 
 
 async def test_s2_1_members_that_expire_by_themselves_leave_lines_too(desk: FlowDesk) -> None:
@@ -100,26 +93,34 @@ async def test_s2_9_no_edge_of_another_member_or_flow_is_considered(desk: FlowDe
     assert (await desk.edge("a", "b", other)).state is EdgeState.PENDING
 
 
+SATISFIED, IMPOSSIBLE = EdgeState.SATISFIED, EdgeState.IMPOSSIBLE
+
+
 @pytest.mark.parametrize(
-    ("outcome", "counts"),
+    ("outcome", "state", "counts"),
     [
-        ("success", (1, 0, 0)),
-        ("failed", (0, 1, 0)),
-        ("cancelled", (0, 1, 0)),
-        ("expired", (0, 1, 0)),
-        ("skipped", (0, 0, 1)),
+        ("success", SATISFIED, (1, 0, 0)),
+        ("failed", IMPOSSIBLE, (0, 1, 0)),
+        ("cancelled", IMPOSSIBLE, (0, 1, 0)),
+        ("expired", IMPOSSIBLE, (0, 1, 0)),
+        ("skipped", IMPOSSIBLE, (0, 0, 1)),
     ],
 )
-async def test_s2_10_an_end_is_counted_in_one_of_three_buckets(
-    desk: FlowDesk, outcome: str, counts: tuple[int, int, int]
+async def test_s2_1_s2_10_s0_21_every_end_leaves_a_line_and_only_success_satisfies(
+    desk: FlowDesk, outcome: str, state: EdgeState, counts: tuple[int, int, int]
 ) -> None:
     await desk.draw(plan("zab", "z>a a>b" if outcome == "skipped" else "a>b"))
     if outcome == "skipped":
         await desk.end("z", outcome="failed")
+        await desk.die_after_ends()
+        desk.clock.advance(LEASE_MS)
     else:
         await desk.end("a", outcome=outcome)
+    (line,) = await desk.lines()
+    assert (line.kind, line.execution, line.about) == (LineKind.ENDED, member("a"), outcome)
     await desk.dispatch()
-    group = await desk.group("b")
+    edge, group = await desk.edge("a", "b"), await desk.group("b")
+    assert (edge.state, edge.outcome) == (state, outcome)
     assert (group.succeeded, group.failed, group.skipped) == counts
 
 

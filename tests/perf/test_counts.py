@@ -114,22 +114,28 @@ async def test_hops_of_a_flow_cost_what_the_table_says(
     till = Till(store, clock)
     await till.open()
     store.hints.subscribe(till.engine.dispatcher.hear)
-    for flow in (flow_id(2), FLOW):
-        # The first one is for what is opened or remembered at first use.
-        submitted = await till.engine.flows.submit(fan(100, flow))
-        assert submitted.created
-        await till.engine.dispatcher.drain()
-        await till.complete((await till.claim(1))[1])
-        out = await till.hop()
-        await till.complete((await till.claim(100))[1])
-        back = await till.hop()
-        await till.complete((await till.claim(1))[1])
-        await till.hop()
+    # The first one is for what is opened or remembered at first use.
+    await hops(till, flow_id(2))
+    out, back = await hops(till, FLOW)
     told = [
         difference(store_kind, "fan_out_100", out),
         difference(store_kind, "fan_in_100", back),
     ]
     assert "\n".join(filter(None, told)) == ""
+
+
+async def hops(till: Till, flow: FlowId) -> tuple[Count, Count]:
+    """From one to a hundred, and from those to one."""
+    submitted = await till.engine.flows.submit(fan(100, flow))
+    assert submitted.created
+    await till.engine.dispatcher.drain()
+    await till.complete((await till.claim(1))[1])
+    out = await till.hop()
+    await till.complete((await till.claim(100))[1])
+    back = await till.hop()
+    await till.complete((await till.claim(1))[1])
+    await till.hop()
+    return out, back
 
 
 def fan(width: int, flow: FlowId) -> Plan:

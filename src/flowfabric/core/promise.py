@@ -7,7 +7,8 @@ it. Here is said of one row, and of what it depends on, how that is not so; noth
 from __future__ import annotations
 
 from flowfabric.core.explain import explain
-from flowfabric.core.flow.model import Edge, EdgeState
+from flowfabric.core.flow.edges import is_answered
+from flowfabric.core.flow.model import EdgeState
 from flowfabric.core.flow.views import View
 from flowfabric.core.model import Execution
 from flowfabric.core.states import CLAIMABLE, TERMINAL, State
@@ -40,15 +41,9 @@ def broken_wait(row: Execution, view: View) -> str:
         return ""
     if any(group.downstream == row.id and not group.sealed for group in view.groups):
         return ""
-    mine = [edge for edge in view.edges if edge.downstream == row.id]
-    if any(_can_resolve(edge, view.heads.get(edge.upstream)) for edge in mine):
-        return ""
+    for edge in view.edges:
+        upstream = view.heads.get(edge.upstream)
+        is_open = upstream is not None and not is_answered(edge, upstream)
+        if edge.downstream == row.id and edge.state is EdgeState.PENDING and is_open:
+            return ""
     return "all that it depends on is over, and nothing is left that would tell it"
-
-
-def _can_resolve(edge: Edge, upstream: Execution | None) -> bool:
-    """Whether its upstream has not had its say; an edge that a replay has opened waits for a
-    generation that begins when somebody replays the upstream too."""
-    if upstream is None or edge.state is not EdgeState.PENDING:
-        return False
-    return upstream.state not in TERMINAL or upstream.replay_count < edge.generation

@@ -186,10 +186,17 @@ class Rejected(NamedTuple):
 
 
 def refuse_doubles_in(batch: Sequence[Changeset]) -> None:
-    """Changesets of one call are independent: no record is in two of them."""
+    """Changesets of one call are independent: no record is in two of them, and none is both
+    written and removed."""
     refuse_doubles([t.id for changes in batch for t in changes.transitions])
     refuse_doubles([lane.name for changes in batch for lane in changes.lanes])
     refuse_doubles([id for changes in batch for id in changes.owners])
+    refuse_doubles([member.execution.id for changes in batch for member in changes.members])
+    for changes in batch:
+        done = {line.id for line in changes.done}
+        ended = (t.line for t in changes.transitions if t.line is not None)
+        if done and any(line.id in done for line in (*changes.lines, *ended)):
+            raise IllegalTransition("a line is written and done in one call")
 
 
 def end_of(row: Execution, patch: Patch, now_ms: int) -> Line | None:

@@ -14,8 +14,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def _one(_: object) -> int:
+    return 1
+
+
 class Batcher(Generic[T, R]):
-    """`run` gets up to `limit` items and answers each, with a value or with its error."""
+    """`run` gets items that weigh up to `limit` together, or one, and answers each, with a value
+    or with its error."""
 
     def __init__(
         self,
@@ -23,9 +28,11 @@ class Batcher(Generic[T, R]):
         *,
         limit: int,
         in_flight: int = 1,
+        weigh: Callable[[T], int] = _one,
     ) -> None:
         self._run = run
         self._limit = limit
+        self._weigh = weigh
         self._in_flight = in_flight
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._flights: set[asyncio.Task[None]] = set()
@@ -46,10 +53,20 @@ class Batcher(Generic[T, R]):
 
     def _launch(self) -> None:
         while self._waiting and len(self._flights) < self._in_flight:
-            batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+            count = self._fitting()
+            batch, self._waiting = self._waiting[:count], self._waiting[count:]
             flight = asyncio.get_running_loop().create_task(self._fly(batch))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
+
+    def _fitting(self) -> int:
+        """How many of those that wait go together, in their order."""
+        room = self._limit
+        for count, (item, _) in enumerate(self._waiting):
+            room -= self._weigh(item)
+            if room < 0:
+                return max(count, 1)
+        return len(self._waiting)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

@@ -14,12 +14,13 @@ from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import Flow, Line, Unreadable
 from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
-from flowfabric.core.ids import FlowId, parse_uuid
+from flowfabric.core.ids import ExecutionId, FlowId, parse_uuid
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
-from flowfabric.engine.loop import AGAIN, Loop
+from flowfabric.engine.direct import look
+from flowfabric.engine.loop import Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import Conflict, FlowFabricError, InvalidInput, StoreUnavailable
@@ -27,9 +28,12 @@ from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
 
-LEASE_MS = 5_000
+LEASE_MS = 4_000
 NET_SECONDS = 5.0
+# When what somebody took who then died is free again; he may have taken it a while after the hint.
+TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
 FLOWS = 200
+FLIGHTS = 2
 BUSY_TRIES = 3
 BACK_MS = 20
 BACK_SECONDS = BACK_MS / 1000
@@ -49,25 +53,89 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._rounds = Rounds(store, self.counts)
+        self._ended: dict[FlowId, list[ExecutionId]] = {}
         self._hinted: dict[FlowId, int] = {}
         self._working: set[FlowId] = set()
         self._after = ""
         self._is_asked = True
+        self._net_at = 0.0
+        self._heard = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
 
     def hear(self, hint: Hint) -> None:
+        for line in hint.lines:
+            if _is_flow_id(line.flow):
+                self._ended.setdefault(line.flow, []).append(ExecutionId(line.execution))
         for flow in hint.flows:
-            self._hinted[flow] = 0
+            if flow not in self._ended:
+                self._hinted[flow] = 0
         if hint.foreign:
             self._is_asked = True
         if hint.flows or hint.foreign:
+            self._heard.set()
             self.loop.wake()
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Whoever takes what was heard of may die with it: look when that would be free again."""
+        self._heard_at = asyncio.get_running_loop().time()
+        if self._later is None:
+            self._arm(0)
+
+    def _arm(self, place: int) -> None:
+        running, heard_at = asyncio.get_running_loop(), self._heard_at
+        at = heard_at + TAKE_OVER_SECONDS[place]
+        self._later = running.call_at(at, self._look, heard_at, place)
+
+    def _look(self, since: float, place: int) -> None:
+        self._later = None
+        self._is_asked = True
+        self.loop.wake()
+        if self._heard_at > since:
+            self._arm(0)
+        elif place + 1 < len(TAKE_OVER_SECONDS):
+            self._arm(place + 1)
 
     async def _round(self) -> float:
-        asked, self._is_asked = self._is_asked, False
-        done = await self.run_once(everything=asked or not self._hinted)
-        if done or self._is_asked:
-            return AGAIN
+        """Work as long as there is any, on some flows while the store writes others."""
+        flights: set[asyncio.Task[None]] = set()
+        try:
+            while not self.loop.is_stopping:
+                self._heard.clear()
+                jobs = await self._next()
+                if jobs:
+                    flights.add(asyncio.get_running_loop().create_task(self._work(jobs)))
+                if not flights:
+                    break
+                if not jobs or len(flights) >= FLIGHTS:
+                    flights = await self._landed(flights)
+        finally:
+            await asyncio.gather(*flights)
         return BACK_SECONDS if self._hinted else NET_SECONDS
+
+    async def _next(self) -> list[Job]:
+        now = asyncio.get_running_loop().time()
+        is_net = self._is_asked or now >= self._net_at
+        if is_net:
+            self._is_asked, self._net_at = False, now + NET_SECONDS
+        jobs = await self._find(everything=is_net)
+        # A full round leaves more behind than this process was told of.
+        self._is_asked |= is_net and len(jobs) >= FLOWS
+        return jobs
+
+    async def _landed(self, flights: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Those still under way when one is done or, if there is room for another, when there may
+        be something to do."""
+        told = asyncio.get_running_loop().create_task(self._heard.wait())
+        waits = flights if len(flights) >= FLIGHTS else {*flights, told}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        for flight in done & flights:
+            flight.result()
+        return flights - done
 
     async def drain(self) -> int:
         """Until nothing is left that can be done now; answers how many rounds did something."""
@@ -77,16 +145,38 @@ class Dispatcher:
         return rounds
 
     async def run_once(self, *, everything: bool = True) -> int:
-        """What was hinted at, and with `everything` whatever else is there; answers how many
-        flows were worked on."""
+        """What was hinted at, and with `everything` whatever else is there; answers how many flows
+        that were."""
+        jobs = await self._find(everything=everything)
+        await self._work(jobs)
+        return len(jobs)
+
+    async def _find(self, *, everything: bool) -> list[Job]:
+        """Flows to work on: those that were hinted at, and with `everything` all others."""
+        here = [flow for flow in self._ended if flow not in self._working]
+        ended = {flow: self._ended.pop(flow) for flow in here[:FLOWS]}
+        try:
+            taken = await self._taken(everything=everything)
+            mine = {job.flow.id for job in taken}
+            direct = {flow: ids for flow, ids in ended.items() if flow not in mine}
+            found = await look(self._store, direct, self._clock.now_ms())
+        except FlowFabricError:
+            self._hinted |= dict.fromkeys(ended, 0)
+            raise
+        self._hinted |= dict.fromkeys(found.others, 0)
+        jobs = [*taken, *found.jobs]
+        self._working.update(job.flow.id for job in jobs)
+        return jobs
+
+    async def _taken(self, *, everything: bool) -> list[Job]:
         hinted = [flow for flow in self._known() if flow not in self._working][:FLOWS]
         taken = await self._take(hinted) if hinted else []
+        found = {job.flow.id for job in taken}
         for flow in hinted:
-            self._miss(flow, is_taken=any(job.flow.id == flow for job in taken))
+            self._miss(flow, is_taken=flow in found)
         if everything and len(taken) < FLOWS:
             taken = [*taken, *await self._take()]
-        await self._work(taken)
-        return len(taken)
+        return taken
 
     def _known(self) -> list[FlowId]:
         """What was hinted at; an id that no flow can have is told of and forgotten."""
@@ -128,12 +218,12 @@ class Dispatcher:
     async def _work(self, jobs: Sequence[Job]) -> None:
         """Rounds until each of these flows has nothing left to do."""
         mine = {job.flow.id for job in jobs}
-        self._working |= mine
         try:
             while jobs:
                 jobs = await self._go_on(await self._attempt(jobs))
         finally:
             self._working -= mine
+            self._heard.set()
 
     async def _attempt(self, jobs: Sequence[Job]) -> list[Job]:
         """One round of each; those that are not done, because there is more or by a conflict."""
@@ -160,6 +250,7 @@ class Dispatcher:
     async def _commit(self, jobs: Sequence[Job]) -> list[bool]:
         async def once(_: int) -> list[bool]:
             now_ms = self._clock.now_ms()
+            self.counts.count(telemetry.ROUNDS, by=len(jobs))
             return await self._rounds.run(jobs, now_ms, now_ms + LEASE_MS)
 
         return await persistently(self._clock, once)
@@ -167,8 +258,9 @@ class Dispatcher:
     async def _again(self, lost: Sequence[Job]) -> list[Job]:
         """Somebody was faster: try with what is there now, a few times, then leave it for later."""
         self.counts.count(telemetry.CONFLICTS, by=len(lost))
-        again = [job for job in lost if job.tries < len(PAUSES_SECONDS)]
-        await self._give_back([job for job in lost if job not in again])
+        again = [job for job in lost if job.is_leased and job.tries < len(PAUSES_SECONDS)]
+        self._hinted |= {job.flow.id: 0 for job in lost if not job.is_leased}
+        await self._give_back([job for job in lost if job.is_leased and job not in again])
         for job in again:
             job.tries += 1
         if again:
@@ -189,9 +281,15 @@ class Dispatcher:
     async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
         """Whoever changes one of them at this moment may: then its lease ends by itself."""
         back: dict[str, Value] = {"busy_until_ms": until_ms}
-        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
-        if batch:
-            await self._store.commit_each(batch, self._clock.now_ms())
+        each = {flow.id: flow.rev for flow in flows}
+        batch = [Changeset(flows=[FlowPatch(id, rev, back)]) for id, rev in each.items()]
+        if not batch:
+            return
+
+        async def once(_: int) -> list[bool]:
+            return await self._store.commit_each(batch, self._clock.now_ms())
+
+        await persistently(self._clock, once)
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
@@ -290,8 +388,7 @@ def _is_flow_id(text: str) -> bool:
 
 def _has_work(pending: Pending, now_ms: int) -> bool:
     due_ms = pending.flow.due_ms
-    is_due = due_ms is not None and due_ms <= now_ms
-    return bool(pending.lines) or is_due or not pending.unreadable
+    return bool(pending.lines) or (due_ms is not None and due_ms <= now_ms)
 
 
 def _is_ours(job: Job, view: View) -> bool:

@@ -7,7 +7,7 @@ opens it: at that moment everything is there, before it nothing is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, Submission
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
+from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_building import FlowBuilding
@@ -43,11 +44,18 @@ from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.lanes import Lanes
-from flowfabric.errors import Conflict, IdempotencyConflict, InvalidInput, LaneClosed
+from flowfabric.errors import (
+    Conflict,
+    FlowFabricError,
+    IdempotencyConflict,
+    InvalidInput,
+    LaneClosed,
+)
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
 SMALL = BATCH_LIMIT
+TOGETHER = 2 * SMALL
 PAGE = 1_000
 UNOPENED_MS = 3_600_000
 
@@ -80,6 +88,7 @@ class Flows:
         self._lanes = lanes
         self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
+        self._submits: Batcher[Plan, bool] = Batcher(self._submit, limit=TOGETHER, weigh=_size)
         self.build = FlowBuilding(self._writes, lanes)
         self.read = FlowReading(store)
         self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
@@ -89,16 +98,38 @@ class Flows:
         closed = await self._lanes.closed({order.lane for order in plan.orders})
         for lane, state in closed.items():
             raise LaneClosed(f"lane '{lane}' is {state}", field="lane")
-        size = len(plan.orders) + 2 * len(plan.links)
-        if size > SMALL:
+        if _size(plan) > SMALL:
             return await self._stage(plan)
-
-        async def once(_: int) -> bool:
-            now_ms = self._clock.now_ms()
-            return await self._store.commit(_whole(draw(plan, now_ms, self.counts)), now_ms)
-
-        done = await persistently(self._clock, once)
+        done = await self._submits.submit(plan)
         return SubmittedFlow(plan.id, created=True) if done else await self._known(plan)
+
+    async def _submit(self, plans: Sequence[Plan]) -> list[bool | Exception]:
+        """Small graphs of many callers in one call; one that is refused spoils no other."""
+        answers: dict[int, bool | Exception] = {}
+        left = dict(enumerate(plans))
+        while left:
+            some = _apart(left)
+            made = await self._submit_apart(some)
+            answers |= made
+            left = {place: plan for place, plan in left.items() if place not in some}
+        return [answers[place] for place in range(len(plans))]
+
+    async def _submit_apart(self, plans: Mapping[int, Plan]) -> dict[int, bool | Exception]:
+        async def once(_: int) -> dict[int, bool | Exception]:
+            now_ms = self._clock.now_ms()
+            answers: dict[int, bool | Exception] = {}
+            drawn: dict[int, Changeset] = {}
+            for place, plan in plans.items():
+                try:
+                    drawn[place] = _whole(draw(plan, now_ms, self.counts))
+                except FlowFabricError as error:
+                    answers[place] = error
+            if drawn:
+                made = await self._store.commit_each(list(drawn.values()), now_ms)
+                answers |= zip(drawn, made, strict=True)
+            return answers
+
+        return await persistently(self._clock, once)
 
     async def _known(self, plan: Plan) -> SubmittedFlow:
         """Something of it was there: the same flow, another one, or a member of its own."""
@@ -230,6 +261,22 @@ class Flows:
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""
         return (await self.backlog(id, limit=limit)).owed
+
+
+def _size(plan: Plan) -> int:
+    return len(plan.orders) + 2 * len(plan.links)
+
+
+def _apart(plans: Mapping[int, Plan]) -> dict[int, Plan]:
+    """Those that have no record in common; the same flow twice is for two calls."""
+    found: dict[int, Plan] = {}
+    seen: set[str] = set()
+    for place, plan in plans.items():
+        ids = {str(plan.id), *(order.id for order in plan.orders)}
+        if seen.isdisjoint(ids):
+            found[place] = plan
+        seen |= ids
+    return found
 
 
 def _whole(drawn: Drawn) -> Changeset:

@@ -46,6 +46,10 @@ class Loop:
         """How long ago a round should have ended well that has not; 0 while it waits in time."""
         return 0.0 if self._wanted_at is None else max(time.monotonic() - self._wanted_at, 0.0)
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
     def wake(self) -> None:
         self._woken.set()
 

@@ -46,7 +46,10 @@ _PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
 
 @dataclass(slots=True)
 class Job:
-    """One flow that this process has taken, the lines it acts on, and what came of them."""
+    """One flow that this process works on, the lines it acts on, and what came of them.
+
+    `view`: what was seen together with the lines. `is_all`: there are no other lines.
+    """
 
     flow: Flow
     lines: list[Line]
@@ -56,6 +59,9 @@ class Job:
     moved: int = 0
     decided: list[Group] = field(default_factory=list)
     is_done: bool = True
+    view: View | None = None
+    is_leased: bool = True
+    is_all: bool = True
     # By line what followed from it in earlier rounds, and how many edges they saw.
     sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
 
@@ -100,7 +106,7 @@ class Rounds:
 
     async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
         """One round of each; answers which were committed. A conflict changes nothing."""
-        views = await self._store.graph([job.sight() for job in jobs])
+        views = await self._look(jobs)
         # Lines and revision are of one moment; what was seen later must be of the same one.
         live = [
             (job, view)
@@ -118,6 +124,16 @@ class Rounds:
                 done.add(job.flow.id)
                 self._tell(job, work)
         return [job.flow.id in done for job in jobs]
+
+    async def _look(self, jobs: Sequence[Job]) -> list[View]:
+        """What each job needs to see; a look is good for one round."""
+        asked = [job for job in jobs if job.view is None]
+        seen = await self._store.graph([job.sight() for job in asked]) if asked else []
+        fresh = iter(seen)
+        views = [next(fresh) if job.view is None else job.view for job in jobs]
+        for job in jobs:
+            job.view = None
+        return views
 
     async def _decide(self, jobs: Sequence[Job], views: Sequence[View], now_ms: int) -> list[Round]:
         works: list[Round] = []
@@ -226,7 +242,8 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
         work.patch["due_ms"] = None
     # Lines that were put back keep nobody else from the flow.
     handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
-    job.is_done = not (work.leaves_work or len(job.lines) > handled)
+    is_left = not job.is_all or len(job.lines) > handled
+    job.is_done = not (work.leaves_work or is_left)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 

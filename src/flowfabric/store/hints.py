@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from flowfabric.core.flow.model import Line
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL
@@ -21,7 +22,8 @@ class Hint(NamedTuple):
     """What may have changed.
 
     `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
-    process wrote, so anything may have changed. `flows`: those that have something to do.
+    process wrote, so anything may have changed. `flows`: those that have something to do;
+    `lines`: what it is, as far as this process knows.
     `finished` is the exception among hints: it is said only after the store has answered, so it is
     a fact.
     """
@@ -33,6 +35,7 @@ class Hint(NamedTuple):
     foreign: bool = False
     finished: tuple[Ended, ...] = ()
     flows: tuple[FlowId, ...] = ()
+    lines: tuple[Line, ...] = ()
 
 
 Listener = Callable[[Hint], None]
@@ -47,7 +50,7 @@ def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
 def hint_of(transitions: Iterable[Transition]) -> Hint:
     """What these patches make possible, if they are written."""
     ready, due, ended, fenced = False, [], [], []
-    flows: dict[FlowId, None] = {}
+    lines: list[Line] = []
     for transition in transitions:
         state = transition.patch.get("state")
         due_ms = transition.patch.get("due_ms")
@@ -59,8 +62,15 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
         if "epoch" in transition.patch:
             fenced.append(transition.id)
         if transition.line is not None:
-            flows[transition.line.flow] = None
-    return Hint(ready, min(due, default=None), tuple(ended), tuple(fenced), flows=tuple(flows))
+            lines.append(transition.line)
+    return Hint(
+        ready,
+        min(due, default=None),
+        tuple(ended),
+        tuple(fenced),
+        flows=tuple(dict.fromkeys(line.flow for line in lines)),
+        lines=tuple(lines),
+    )
 
 
 def hint_of_changes(batch: Sequence[Changeset]) -> Hint:

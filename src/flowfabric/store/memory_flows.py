@@ -22,6 +22,7 @@ from flowfabric.core.flow.model import (
     Group,
     Line,
     Unreadable,
+    is_free,
 )
 from flowfabric.core.flow.views import FlowQuery, Members, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
@@ -159,7 +160,7 @@ class FlowBook:
         taken: list[Pending | Unreadable] = []
         for id in self._candidates(turn):
             flow = self._flows.get(id)
-            if flow is None or not self._is_free(flow, turn.now_ms):
+            if flow is None or not is_free(flow, turn.now_ms):
                 continue
             lines = self._due_lines(id, turn.now_ms)
             if not lines and not (flow.due_ms is not None and flow.due_ms <= turn.now_ms):
@@ -181,9 +182,6 @@ class FlowBook:
         ids = sorted(timed | {id for id, lines in self._lines.items() if lines})
         yield from (id for id in ids if id > turn.after)
         yield from (id for id in ids if id <= turn.after)
-
-    def _is_free(self, flow: Flow, now_ms: int) -> bool:
-        return flow.busy_until_ms <= now_ms and flow.next_try_ms <= now_ms and not flow.parked
 
     def _due_lines(self, id: str, now_ms: int) -> list[Line]:
         lines = self._lines.get(id, {})

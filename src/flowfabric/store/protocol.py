@@ -130,8 +130,9 @@ class Store(Protocol):
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
         """Each as `commit` would, in one call: a refused one spoils no other.
 
-        No record is in two of them. Guards: every transition's, every lane's, new flows and
-        members are not there, flows have the `rev` they were seen with (which rises by one).
+        No record is in two of them, and no line is both written and done. Guards: every
+        transition's, every lane's, new flows and members are not there, flows have the `rev` they
+        were seen with (which rises by one). A member's key is part of its id: none is written.
         """
         ...
 
@@ -172,7 +173,10 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> list[Execution]:
-        """Read the heads that fit, ordered by id, after the given one."""
+        """Read the heads that fit, ordered by id, after the given one.
+
+        Members of a flow that is not open yet are not there; those of a flow that is gone are.
+        """
         ...
 
     async def tail(self, feed: Feed) -> list[Event]:

@@ -177,21 +177,19 @@ async def broken_promises(store: Store, now_ms: int) -> list[str]:
 
 
 def _released(id: ExecutionId, view: View, over: Mapping[ExecutionId, int]) -> Iterator[str]:
-    """Somebody it waits for has not ended, or there is a line that will tell it.
-
-    An edge that a replay has opened waits for a generation of its upstream that is to come: an
-    operator who has replayed a skipped member replays its upstream too.
-    """
+    """Somebody it waits for has not ended, or is to be replayed, or a line will tell it."""
     if view.flow is None:
         yield "waits in a flow that is not there"
     elif view.flow.is_open and not view.lines:
         is_drawn = all(group.sealed for group in view.groups if group.downstream == id)
-        is_open = any(
-            edge.upstream not in over or over[edge.upstream] < edge.generation
+        to_come = [
+            edge.upstream
             for edge in view.edges
-            if edge.downstream == id and edge.state is EdgeState.PENDING
-        )
-        if is_drawn and not is_open:
+            if edge.downstream == id
+            and edge.state is EdgeState.PENDING
+            and over.get(edge.upstream, -1) < edge.generation
+        ]
+        if is_drawn and not to_come:
             yield "waits for nobody who has not ended, and no line is left to tell it"
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from flowfabric.core.ids import ExecutionId, partition_of
+import struct
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
-from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.link import Cell, Reply, pack
+
+# The columns that a record begins with, then numbers.
+_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
+_NUMBERS = (
+    *("rev", "epoch", "lease_until_ms", "due_ms", "attempt", "priority", "created_ms"),
+    *("next_attempt", "attempt_left_ms", "deadline_ms", "started_ms"),
+)
 
 
 async def ask(store: ValkeyStore, key: str, *words: Cell) -> Reply:
@@ -32,5 +42,34 @@ async def keys(store: ValkeyStore, pattern: str = "*") -> set[str]:
     return found
 
 
-def head_key(store: ValkeyStore, id: ExecutionId) -> str:
-    return f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+async def columns(store: ValkeyStore, id: ExecutionId) -> dict[str, object]:
+    """What is kept of an execution."""
+    key = store.keys.execution(id)
+    text = await ask(store, key, "GET", key)
+    assert isinstance(text, bytes)
+    return msgspec.msgpack.decode(text[_front_length(text) - 3 :], type=dict[str, object])
+
+
+def with_column(text: bytes, column: str, value: object) -> bytes:
+    """The text of an execution with another value in a column."""
+    texts: list[bytes] = []
+    position = 2
+    for name in _FRONT:
+        length = int.from_bytes(text[position : position + 2], "big")
+        kept = text[position + 2 : position + 2 + length]
+        position += 2 + length
+        texts.append(str(value).encode() if name == column else kept)
+    past = _front_length(text)
+    numbers, count = bytearray(text[position : past - 3]), text[past - 2 : past]
+    if column in _NUMBERS and isinstance(value, int | None):
+        known = -1.0 if value is None else float(value)
+        struct.pack_into(">d", numbers, 8 * _NUMBERS.index(column), known)
+    front = b"".join(len(each).to_bytes(2, "big") + each for each in texts) + numbers
+    pair = msgspec.msgpack.encode(column) + msgspec.msgpack.encode(value)
+    map_of = b"\xde" + (int.from_bytes(count, "big") + 1).to_bytes(2, "big")
+    return (len(front) + 2).to_bytes(2, "big") + front + map_of + text[past:] + pair
+
+
+def _front_length(text: bytes) -> int:
+    """Up to the first column; the beginning of the map belongs to it."""
+    return int.from_bytes(text[:2], "big") + 3

@@ -302,3 +302,32 @@ def timers(
 
     with open_target(store) as target:
         show_figures("timers", _run(run(target.url, n)), target, as_json=json)
+
+
+@bench.command()
+def replicas(
+    *,
+    store: Store = "sqlite",
+    engines: Annotated[int, typer.Option(min=2, max=16, help="Engines on one store.")] = 3,
+    flows: Annotated[int, typer.Option(min=1, help="Chains at a time.")] = 100,
+    nodes: Annotated[int, typer.Option(min=2, help="Members of each chain.")] = 10,
+    json: Json = False,
+) -> None:
+    """Let several engines share one store, then let one of them die in the middle.
+
+    The same chains are dispatched by one engine, by several, and by several of which one dies
+    with flows in its hands: rounds of dispatch with several and with one, and the longest that
+    any member then waited to be released.
+
+    \b
+    Examples:
+      ff bench replicas --engines 3 --store sqlite
+      ff bench replicas --engines 3 --store postgres --json
+    """
+    from flowfabric.cli.bench.replicas import Load, run
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(run(target, engines=engines, load=Load(flows=flows, nodes=nodes)))
+        show_figures("replicas", figures, target, as_json=json)

@@ -15,7 +15,7 @@ import msgspec
 
 from flowfabric.core.flow.cancel import owed_states
 from flowfabric.core.flow.dispatch import decide, is_superseded, move, set_free
-from flowfabric.core.flow.edges import Bucket, bucket
+from flowfabric.core.flow.edges import Bucket, bucket, is_answered
 from flowfabric.core.flow.model import (
     CancelPolicy,
     Edge,
@@ -68,10 +68,7 @@ def audit_members(work: Round, page: View, around: View) -> int:
 
 def _lost_end(work: Round, head: Execution, leaving: Iterable[Edge], lines: Iterable[Line]) -> bool:
     """It ended, others wait for it, and nobody will tell them."""
-    # An edge that a replay has opened again waits for a later generation of its upstream.
-    if not any(
-        edge.state is EdgeState.PENDING and edge.generation <= head.replay_count for edge in leaving
-    ):
+    if not any(edge.state is EdgeState.PENDING and is_answered(edge, head) for edge in leaving):
         return False
     if any(line.execution == head.id and not is_superseded(line, head) for line in _ends(lines)):
         return False

@@ -15,7 +15,7 @@ import msgspec
 
 from flowfabric.core.flow.cancel import owed_cancel
 from flowfabric.core.flow.changes import Note, Resolution
-from flowfabric.core.flow.edges import bucket, outcome_of, verdict
+from flowfabric.core.flow.edges import bucket, outcome_of, pin, verdict
 from flowfabric.core.flow.join import is_understood, judge, needed
 from flowfabric.core.flow.members import release, skip
 from flowfabric.core.flow.model import (
@@ -168,8 +168,7 @@ def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) 
         state = verdict(edge.kind, outcome)
         name = bucket(state, outcome)
         is_passed = state is EdgeState.SATISFIED and counts.get(name, 0) < room
-        head = work.head(edge.upstream)
-        attempt = head.attempt if is_passed and head is not None else NOT_PINNED
+        attempt = pin(work.head(edge.upstream)) if is_passed else NOT_PINNED
         counts[name] = counts.get(name, 0) + 1
         work.resolved.append(
             Resolution(*edge.key, state, line.generation, attempt, outcome, work.now_ms)

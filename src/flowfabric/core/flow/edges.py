@@ -10,8 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import assert_never
 
-from flowfabric.core.flow.model import EdgeKind, EdgeState
-from flowfabric.core.states import Outcome
+from flowfabric.core.flow.model import NEVER_RAN, NOT_PINNED, Edge, EdgeKind, EdgeState
+from flowfabric.core.model import NO_ATTEMPT, Execution
+from flowfabric.core.states import TERMINAL, Outcome
 
 
 class Bucket(StrEnum):
@@ -20,6 +21,15 @@ class Bucket(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
+
+
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def is_answered(edge: Edge, upstream: Execution) -> bool:
+    """Whether the end that this edge waits for has happened. One that a replay has opened again
+    waits for a later generation of its upstream than the one that had its say."""
+    return upstream.state in TERMINAL and edge.generation <= upstream.replay_count
 
 
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED})
@@ -50,9 +60,13 @@ def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
     return Bucket.FAILED if outcome in _WENT_WRONG else Bucket.SKIPPED
 
 
+def pin(upstream: Execution | None) -> int:
+    """What an edge that is needed remembers of its upstream."""
+    if upstream is None:
+        return NOT_PINNED
+    return NEVER_RAN if upstream.attempt == NO_ATTEMPT else upstream.attempt
+
+
 def outcome_of(text: str) -> Outcome:
     """What a line says about an end; a word that is not known here counts as a failure."""
-    try:
-        return Outcome(text)
-    except ValueError:
-        return Outcome.FAILED
+    return _OUTCOMES.get(text, Outcome.FAILED)

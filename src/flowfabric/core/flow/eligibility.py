@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowfabric.core.flow.edges import bucket, verdict
+from flowfabric.core.flow.edges import bucket, is_answered, verdict
 from flowfabric.core.flow.join import judge
 from flowfabric.core.flow.model import Edge, EdgeState, Group, GroupState, OnImpossible
 from flowfabric.core.flow.views import View
@@ -68,7 +68,7 @@ def waits_of(row: Execution, view: View) -> Waits:
 
 def _has_ended(edge: Edge, heads: Mapping[ExecutionId, Execution]) -> bool:
     head = heads.get(edge.upstream)
-    return edge.state is not EdgeState.PENDING or (head is not None and head.state in TERMINAL)
+    return edge.state is not EdgeState.PENDING or (head is not None and is_answered(edge, head))
 
 
 def _judged(
@@ -90,7 +90,7 @@ def _counted(group: Group, edges: Iterable[Edge], heads: Mapping[ExecutionId, Ex
     moved: dict[str, int] = {}
     for edge in edges:
         head = heads.get(edge.upstream)
-        if edge.state is EdgeState.PENDING and head is not None and head.state in TERMINAL:
+        if edge.state is EdgeState.PENDING and head is not None and is_answered(edge, head):
             outcome = SHAPE[head.state].outcome
             name = bucket(verdict(edge.kind, outcome), outcome)
             moved[name] = moved.get(name, getattr(group, name)) + 1

@@ -12,7 +12,7 @@ import msgspec
 
 from flowfabric.core.flow.cancel import require_open
 from flowfabric.core.flow.dispatch import decide, move
-from flowfabric.core.flow.edges import bucket, verdict
+from flowfabric.core.flow.edges import bucket, pin, verdict
 from flowfabric.core.flow.graph import Link, Policy, check_links, check_policy, group_of
 from flowfabric.core.flow.join import needed
 from flowfabric.core.flow.members import hold
@@ -140,7 +140,7 @@ def _resolved(work: Round, edge: Edge, head: Execution, group: Group) -> tuple[E
         edge,
         state=state,
         generation=head.replay_count,
-        attempt=head.attempt if is_passed else NOT_PINNED,
+        attempt=pin(head) if is_passed else NOT_PINNED,
         outcome=outcome,
         resolved_ms=work.now_ms,
     )

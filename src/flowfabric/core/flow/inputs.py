@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from flowfabric.core.flow.model import NOT_PINNED, Edge, EdgeState, Group, Join
+from flowfabric.core.flow.model import Edge, EdgeState, Group, Join
 from flowfabric.core.ids import ExecutionId
 
 PLACES = "\n"
@@ -21,7 +21,7 @@ class Passed(NamedTuple):
 
 def passes(edge: Edge) -> bool:
     """Whether the result of this edge's upstream goes anywhere."""
-    is_pinned = edge.state is EdgeState.SATISFIED and edge.attempt != NOT_PINNED
+    is_pinned = edge.state is EdgeState.SATISFIED and edge.attempt >= 0
     return is_pinned and bool(edge.argument)
 
 

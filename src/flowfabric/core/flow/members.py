@@ -21,8 +21,9 @@ def release(row: Execution, now_ms: int) -> Transition | None:
 
 
 def hold(row: Execution, now_ms: int) -> Transition | None:
-    """It depends on something that is open. What runs or has ended is not held back."""
-    if row.state not in RUNNABLE or row.deps_open:
+    """It depends on something that is open. What runs goes on, but waits before it is tried again;
+    what has ended is left alone."""
+    if row.state in TERMINAL or row.deps_open:
         return None
     return _depend(row, now_ms, is_open=True)
 

@@ -20,6 +20,7 @@ from flowfabric.core.states import Outcome
 
 START = "start"
 NOT_PINNED = -1
+NEVER_RAN = -2  # needed like a pinned one, but there was no attempt that could have a result
 
 
 class FlowState(StrEnum):
@@ -135,6 +136,11 @@ class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
     def ended(self) -> int:
         """How many members have ended and were counted."""
         return self.completed + self.failed + self.cancelled + self.expired + self.skipped
+
+
+def is_free(flow: Flow, now_ms: int) -> bool:
+    """Whether a dispatcher may take it: nobody is at it, and it was not put aside."""
+    return flow.busy_until_ms <= now_ms and flow.next_try_ms <= now_ms and not flow.parked
 
 
 class Edge(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):

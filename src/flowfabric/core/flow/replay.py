@@ -18,7 +18,7 @@ import msgspec
 
 from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.dispatch import decide
-from flowfabric.core.flow.edges import bucket, verdict
+from flowfabric.core.flow.edges import bucket, pin, verdict
 from flowfabric.core.flow.join import judge, needed
 from flowfabric.core.flow.members import hold, release
 from flowfabric.core.flow.model import (
@@ -192,10 +192,9 @@ def _pinned(work: Round, group: Group, edges: Iterable[Edge]) -> list[Edge]:
     met = [edge for edge in edges if edge.state is EdgeState.SATISFIED]
     found: list[Edge] = []
     for place, edge in enumerate(sorted(met, key=lambda edge: edge.position)):
-        head = work.head(edge.upstream)
         attempt = edge.attempt if place < room else NOT_PINNED
-        if place < room and attempt == NOT_PINNED and head is not None:
-            attempt = head.attempt
+        if place < room and attempt == NOT_PINNED:
+            attempt = pin(work.head(edge.upstream))
         if attempt != edge.attempt:
             found.append(msgspec.structs.replace(edge, attempt=attempt))
     return found

@@ -1,79 +1,53 @@
 -- Guarded patches of executions of one partition, each by itself.
 --
--- What many have in common, the guard's kind, the patch, the line, most of the attempt, is sent
--- once, as a shape.
+-- What many have in common, the guard, the patch, the log line, most of the attempt, is sent once,
+-- as a shape.
 
-local function read_head(base, uuid)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid, 'state', 'rev', 'epoch', 'lease_token',
-    'reason', 'lease_until_ms', 'due_ms', 'attempt')
-  if not cells[1] then
-    return nil
-  end
-  return {
-    state = cells[1], rev = cells[2] or '1', epoch = cells[3] or '0', token = cells[4] or '',
-    reason = cells[5], until_ms = tonumber(cells[6]), due_ms = cells[7] or '', attempt = cells[8],
-  }
-end
-
-local function holds(scope, item, head)
-  local shape = item.shape
-  if shape.guard == 'seen' then
-    return head.rev == item.seen
-  end
-  return head.state == 'active' and head.epoch == item.seen and head.token == shape.token
-    and (head.reason ~= 'granted') == (shape.started == '1')
-    and head.until_ms ~= nil and head.until_ms > scope.at_ms
-end
-
--- How many cells are set, those, how many columns go back to what is usual, those.
-local function read_patch(args, position)
-  local patch = {first = position + 1, count = tonumber(args[position]), values = {}}
-  for cell = patch.first, position + patch.count, 2 do
-    patch.values[args[cell]] = args[cell + 1]
-  end
-  local gone = patch.first + patch.count
-  patch.gone, patch.gone_count = gone + 1, tonumber(args[gone])
-  for cell = patch.gone, gone + patch.gone_count do
-    patch.values[args[cell]] = ''
-  end
-  return patch, gone + 1 + patch.gone_count
-end
-
-local function read_shape(args, position)
-  local shape = {
-    guard = args[position], token = args[position + 1], started = args[position + 2],
-    line = args[position + 3], detail = args[position + 4],
-    -- Nothing, an attempt, or an attempt with a result.
-    attempt = args[position + 5] ~= '' and args[position + 5] or nil,
-    has_result = args[position + 6] == '1',
-    has_line = args[position + 7] == '1',
-  }
-  shape.patch, position = read_patch(args, position + 8)
-  if shape.attempt then
-    shape.began, position = read_patch(args, position)
-    shape.worked, position = read_patch(args, position)
-    shape.ended, position = read_patch(args, position)
-    shape.whole = {}
-    for _, part in ipairs({shape.began, shape.worked, shape.ended}) do
-      for cell = part.first, part.first + part.count - 1 do
-        shape.whole[#shape.whole + 1] = args[cell]
-      end
-    end
-    if shape.has_result then
-      shape.whole[#shape.whole + 1] = 'result'
-    end
-  end
-  return shape, position
-end
-
--- How many there are, and those.
+-- What is known of each shape, and its columns and its attempt as they are kept.
 local function read_shapes(args, position)
-  local shapes, count = {}, tonumber(args[position])
-  position = position + 1
-  for number = 1, count do
-    shapes[number], position = read_shape(args, position)
+  local shapes = cmsgpack.unpack(args[position])
+  for _, shape in ipairs(shapes) do
+    shape.columns, shape.attempt, shape.plans = args[position + 1], args[position + 2], {}
+    position = position + 2
   end
-  return shapes, position
+  return shapes, position + 1
+end
+
+-- Whether the guard holds for those with this front, but for the epoch or revision that was seen.
+local function guarded(scope, shape, front)
+  local row = read_front(front)
+  if not shape.token then
+    return {row = row, seen = row.rev, is_held = true}
+  end
+  local is_held = row.state == 'active' and row.lease_token == shape.token
+    and (row.reason ~= 'granted') == shape.is_started
+    and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
+  return {row = row, seen = row.epoch, is_held = is_held}
+end
+
+-- What becomes of those with this front.
+local function planned(scope, shape, guard)
+  local row = guard.row
+  local state, due_ms = row.state, row.due_ms
+  for name, value in pairs(shape.set) do
+    row[name] = value
+  end
+  for _, name in ipairs(shape.gone) do
+    row[name] = nil
+  end
+  row.rev = row.rev + 1
+  row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
+  local plan = plan_of(scope, row, state, due_ms)
+  plan.front, plan.columns = write_front(row), shape.columns .. pack('rev', row.rev)
+  plan.is_long = row.count > PAIRS_MAX
+  if shape.kind then
+    say(scope, plan, shape.kind, shape.detail)
+  end
+  if shape.set.flow then
+    local cells = cells_of(scope.added, scope.base .. ':members:' .. shape.set.flow)
+    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
+  end
+  return plan
 end
 
 local LINE_CELLS = 4
@@ -88,114 +62,144 @@ end
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
 local function read_change(args, position, shapes)
+  local shape = shapes[tonumber(args[position + 2])]
   local item = {
-    uuid = args[position], seen = args[position + 1],
-    shape = shapes[tonumber(args[position + 2])],
+    uuid = args[position], seen = tonumber(args[position + 1]), shape = shape,
     extra = position + 4, extra_count = tonumber(args[position + 3]),
+    key = false, text = false, last = false, guard = false, attempt = false, tried = false,
   }
   position = item.extra + item.extra_count
-  if item.shape.has_result then
+  if shape.has_result then
     item.result = args[item.extra]
     item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
   end
-  if item.shape.has_line then
+  if shape.has_line then
     item.line = read_line(args, item.extra)
     item.extra, item.extra_count = item.extra + LINE_CELLS, item.extra_count - LINE_CELLS
   end
   return item, position
 end
 
+-- Read executions and attempts of all items at once, and look at their guards.
+local function read_changes(scope, items)
+  local keys, base, tried, count = {}, scope.base, {}, #items
+  local size = count
+  for place = 1, count do
+    local item = items[place]
+    item.key = base .. ':x:' .. item.uuid
+    keys[place] = item.key
+  end
+  for place = 1, count do
+    local item = items[place]
+    if item.shape.number then
+      item.attempt = base .. ':attempt:' .. item.uuid .. ':' .. text_of(item.shape.number)
+      size = size + 1
+      tried[size - count], keys[size] = item, item.attempt
+    end
+  end
+  local texts = read_all(keys)
+  for place = 1, count do
+    local item, text = items[place], texts[place]
+    if text then
+      local front, last = front_of(text)
+      local guards = item.shape.plans
+      local guard = guards[front]
+      if not guard then
+        guard = guarded(scope, item.shape, front)
+        guards[front] = guard
+      end
+      item.text, item.last, item.guard = text, last, guard
+    end
+  end
+  for place = 1, size - count do
+    tried[place].tried = texts[count + place]
+  end
+end
+
+local function holds(item)
+  local guard = item.guard
+  return guard and guard.is_held and guard.seen == item.seen
+end
+
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
-local function write_attempt(args, item, is_known)
-  local shape = item.shape
-  local cells, size, first = shape.whole, #shape.whole, 1
-  if shape.has_result then
-    cells[size + 1] = item.result
+-- Its text ends where its result goes.
+local function write_attempt(scope, item)
+  local text = item.shape.attempt .. pack(item.result)
+  if item.tried then
+    local is_read, before = pcall(cmsgpack.unpack, item.tried)
+    local after = cmsgpack.unpack(text)
+    if is_read and type(before) == 'table' then
+      after.kind, after.started_ms = before.kind, before.started_ms
+      if after.worker == '' then
+        after.worker, after.epoch = before.worker, before.epoch
+      end
+    end
+    text = pack(after)
   end
-  if is_known and redis.call('EXISTS', item.attempt) == 1 then
-    local worked, ended = shape.worked, shape.ended
-    redis.call('HDEL', item.attempt, 'result', slice(args, ended.gone, ended.gone_count))
-    first = 1 + shape.began.count + (worked.values.worker == '' and worked.count or 0)
-  end
-  redis.call('HSET', item.attempt, unpack(cells, first))
-  cells[size + 1] = nil
+  put(scope.values, item.attempt, text)
 end
 
--- The columns that indexes and lines are made of, after the patch.
-local function changed(scope, item)
-  local head, values = item.head, item.shape.patch.values
-  local after = {
-    state = values.state or head.state, due_ms = values.due_ms or head.due_ms,
-    attempt = values.attempt or head.attempt, epoch = values.epoch or head.epoch,
-    flow = values.flow ~= '' and values.flow or nil,
-  }
-  if READY[head.state] or READY[after.state] then
-    local cells = redis.call('HMGET', scope.base .. ':x:' .. item.uuid,
-      'namespace', 'lane', 'priority', 'created_ms')
-    after.namespace, after.lane, after.created_ms = cells[1] or '', cells[2] or '', cells[4]
-    after.priority = values.priority or cells[3]
-    watch(scope, after.namespace, after.lane)
+-- What is kept of one that cannot be read is not lost.
+local function body_of(item)
+  if item.guard.row.is_broken then
+    return pack('broken', item.text)
   end
-  return after
+  return part_of(item.text, item.last + 1)
 end
 
-local function write(scope, args, item, is_known)
-  local key, patch = scope.base .. ':x:' .. item.uuid, item.shape.patch
-  redis.call('HSET', key, 'rev', (tonumber(item.head.rev) or 0) + 1, slice(args, patch.first, patch.count))
-  if patch.gone_count > 0 then
-    redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
+local function write(scope, args, item)
+  local uuid, shape, guard = item.uuid, item.shape, item.guard
+  local body, plan = body_of(item), guard.plan
+  if not plan then
+    plan = planned(scope, shape, guard)
+    guard.plan = plan
   end
-  index(scope, item.uuid, item.head, item.after)
+  follow(scope, uuid, item.key, plan, body)
   if item.attempt then
-    write_attempt(args, item, is_known)
+    write_attempt(scope, item)
   end
   if item.extra_count > 0 then
-    redis.call('HSET', scope.base .. ':tags:' .. item.uuid, slice(args, item.extra, item.extra_count))
-  end
-  if item.shape.line ~= '' then
-    log(scope, item.uuid, item.shape.line, item.after, item.shape.detail)
+    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.extra, item.extra_count))
   end
   if item.line then
     put_line(scope, item.line)
   end
 end
 
--- All that has to be known before the first write.
-local function prepare(scope, item, attempts)
-  item.after = changed(scope, item)
-  if item.shape.attempt then
-    item.attempt = scope.base .. ':attempt:' .. item.uuid .. ':' .. item.shape.attempt
-    attempts[#attempts + 1] = item.attempt
+-- Remember the queues that a change moves something in or out of.
+local function prepare(scope, item)
+  local guard = item.guard
+  if not guard.is_prepared and (READY[guard.row.state] or READY[item.shape.set.state]) then
+    watch(scope, guard.row)
   end
+  guard.is_prepared = true
 end
 
--- Arguments: 5 is how many shapes follow, then changes.
+-- Arguments: 5 and on are the shapes, then changes.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local good, refused, attempts, number = {}, {}, {}, 0
-  local shapes, position = read_shapes(args, 5)
+  local items, shapes, position = {}, read_shapes(args, 5)
   while position <= #args do
-    local item
-    item, position = read_change(args, position, shapes)
-    item.head = read_head(scope.base, item.uuid)
-    if item.head and holds(scope, item, item.head) then
-      prepare(scope, item, attempts)
+    items[#items + 1], position = read_change(args, position, shapes)
+  end
+  read_changes(scope, items)
+  local good, refused = {}, {}
+  for number, item in ipairs(items) do
+    if holds(item) then
+      prepare(scope, item)
       good[#good + 1] = item
     else
-      local row = item.head and redis.call('HGETALL', scope.base .. ':x:' .. item.uuid) or {}
-      refused[#refused + 1] = {number, row}
+      refused[#refused + 1] = {number - 1, item.text}
     end
-    number = number + 1
   end
   if #good == 0 then
     return {'ok', scope.at_ms, refused, {}}
   end
-  local is_known = any_exists(attempts)
   for _, item in ipairs(good) do
-    write(scope, args, item, is_known)
+    write(scope, args, item)
   end
   return {'ok', scope.at_ms, refused, close(scope, args[4])}
 end)

@@ -13,21 +13,12 @@ local PARTITIONS_MAX = 65536
 local function read_ask(args)
   local ask = {
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
-    until_ms = args[9], is_start = args[10] == '1', now = args[1], lanes = {},
-    detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+    until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
+    reason = args[10] == '1' and 'none' or 'granted',
+    lanes = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
-  -- What is the same for every row that is taken.
-  ask.cells = {
-    'state', 'active', 'lease_token', ask.token, 'lease_until_ms', ask.until_ms,
-    'worker', ask.worker, 'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
-  }
-  if ask.is_start then
-    for _, cell in ipairs({'attempt_state', 'running_attempt', 'attempt_started_ms', ask.now}) do
-      ask.cells[#ask.cells + 1] = cell
-    end
-  end
-  for number = 1, tonumber(args[11]) do
-    ask.lanes[number] = args[11 + number]
+  for place = 1, tonumber(args[11]) do
+    ask.lanes[place] = args[11 + place]
   end
   return ask
 end
@@ -43,21 +34,19 @@ local function is_before(first, second)
   return false
 end
 
--- Few rows of each queue are looked at first, more of those that are taken from.
+-- Few ids of each queue are looked at first, more of those that are taken from.
 local function fill(queue)
   local past = queue.offset + queue.chunk
-  queue.found = redis.call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
+  queue.found = call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
   queue.at, queue.offset, queue.chunk = 1, past, math.min(queue.chunk * 4, CHUNK_MAX)
-  queue.score = tonumber(queue.found[2])
 end
 
-local function advance(queue)
-  queue.at = queue.at + 2
-  if queue.at > #queue.found then
+-- Where the queue is now; nothing if it has no more.
+local function refresh(queue)
+  if queue.at > #queue.found and #queue.found > 0 then
     fill(queue)
-  else
-    queue.score = tonumber(queue.found[queue.at + 1])
   end
+  queue.score = tonumber(queue.found[queue.at + 1])
 end
 
 local function goes_first(queue, best)
@@ -70,49 +59,31 @@ local function goes_first(queue, best)
   return queue.found[queue.at] < best.found[best.at]
 end
 
+-- The queue with the best row, and the next best one.
 local function best_of(queues)
-  local best
+  local best, second
   for _, queue in ipairs(queues) do
     if queue.score and (best == nil or goes_first(queue, best)) then
-      best = queue
+      best, second = queue, best
+    elseif queue.score and (second == nil or goes_first(queue, second)) then
+      second = queue
     end
   end
-  return best
-end
-
--- The columns that a claim counts on, if the row is ready as its queue says. What only an earlier
--- attempt leaves behind is read if there was one.
-local function read_ready(base, uuid)
-  local key = base .. ':x:' .. uuid
-  local cells = redis.call('HMGET', key, 'state', 'rev', 'epoch', 'due_ms', 'deadline_ms',
-    'attempt_left_ms', 'attempt', 'next_kind')
-  if not READY[cells[1]] then
-    return nil
-  end
-  local row = {
-    state = cells[1], rev = cells[2], epoch = cells[3], due_ms = cells[4] or '',
-    deadline_ms = cells[5], left_ms = tonumber(cells[6]), attempt = cells[7], kind = cells[8],
-    gone = {},
-  }
-  if row.attempt or row.epoch or row.kind then
-    local more = redis.call('HMGET', key, 'next_attempt', 'started_ms', 'renewed_ms', 'lost',
-      'attempt_kind', 'attempt_until_ms')
-    row.next_attempt, row.started_ms, row.renewed_ms = more[1], more[2], more[3]
-    row.lost, row.attempt_kind, row.attempt_until_ms = more[4], more[5], more[6]
-  end
-  return row
+  return best, second
 end
 
 local function queues_of(scopes, ask)
-  local queues = {}
+  local queues, share = {}, ask.limit / (#scopes * #ask.lanes)
+  local chunk = math.max(CHUNK_MIN, math.min(CHUNK_MAX, math.ceil(share)))
   for rank, scope in ipairs(scopes) do
     for _, lane in ipairs(ask.lanes) do
       local name = queue_name(ask.namespace, lane)
       local queue = {
-        key = scope.base .. ':ready:' .. name, name = name, lane = lane, scope = scope,
-        rank = rank, offset = 0, chunk = CHUNK_MIN,
+        key = scope.base .. ':ready:' .. name, name = name, scope = scope,
+        rank = rank, offset = 0, chunk = chunk, plans = {},
       }
       fill(queue)
+      refresh(queue)
       queue.first = queue.score and whole(queue.score) or ''
       queues[#queues + 1] = queue
     end
@@ -136,6 +107,80 @@ local function touch(queue, args)
   return scope.refusal
 end
 
+-- Copy the lease into the row. An attempt begins: which one, and how long it may take, was said by
+-- the last decision; answers until when.
+local function hold(row, ask)
+  row.rev, row.epoch, row.state, row.reason = row.rev + 1, row.epoch + 1, 'active', ask.reason
+  row.lease_token, row.lease_until_ms = ask.token, ask.until_ms
+  row.due_ms = math.min(ask.until_ms, row.deadline_ms or ask.until_ms)
+  if not ask.is_start then
+    return nil
+  end
+  row.attempt, row.started_ms = row.next_attempt, row.started_ms or ask.now_ms
+  local until_ms = row.attempt_left_ms and ask.now_ms + row.attempt_left_ms
+  row.due_ms = math.min(row.due_ms, until_ms or row.due_ms)
+  return until_ms
+end
+
+-- The columns of a lease, and how many they are.
+local function held_columns(row, ask, kind, until_ms)
+  local lease = pack('rev', row.rev, 'epoch', row.epoch, 'state', 'active', 'reason', ask.reason,
+    'lease_token', ask.token, 'lease_until_ms', ask.until_ms, 'worker', ask.worker, 'updated_ms',
+    ask.now_ms, 'renewed_ms', nil, 'due_ms', row.due_ms)
+  if not ask.is_start then
+    return lease, 10
+  end
+  local begun = pack('attempt', row.attempt, 'attempt_kind', kind, 'attempt_state',
+    'running_attempt', 'attempt_started_ms', ask.now_ms, 'started_ms', row.started_ms,
+    'attempt_until_ms', until_ms, 'lost', 'none')
+  return lease .. begun, 17
+end
+
+-- What becomes of those with this front, if they are ready as their queue says.
+local function plan_claim(scope, ask, front)
+  local row = read_front(front)
+  local state, due_ms = row.state, row.due_ms
+  if not READY[state] then
+    return {is_ready = false}
+  end
+  local kind, until_ms = row.next_kind ~= '' and row.next_kind or 'initial', hold(row, ask)
+  local columns, count = held_columns(row, ask, kind, until_ms)
+  row.count = row.count + count + 1
+  local plan = plan_of(scope, row, state, due_ms)
+  plan.front, plan.columns, plan.is_ready = write_front(row), columns, true
+  plan.is_long = row.count > PAIRS_MAX
+  say(scope, plan, ask.is_start and 'claimed' or 'granted', ask.detail .. kind .. '"}')
+  return plan
+end
+
+local function plan_for(queue, ask, text)
+  local front, last = front_of(text)
+  local plan = queue.plans[front]
+  if not plan then
+    plan = plan_claim(queue.scope, ask, front)
+    queue.plans[front] = plan
+  end
+  return plan, last
+end
+
+-- The next best ids of these queues, as many as wanted; answers also a refusal, if there is one.
+local function pick(queues, wanted, args)
+  local picked, keys = {}, {}
+  while #picked < wanted do
+    local queue, second = best_of(queues)
+    if queue == nil or touch(queue, args) then
+      return picked, keys, queue and queue.scope.refusal
+    end
+    repeat
+      local uuid, place = queue.found[queue.at], #picked + 1
+      picked[place], keys[place] = {queue = queue, uuid = uuid}, queue.scope.base .. ':x:' .. uuid
+      queue.at = queue.at + 2
+      refresh(queue)
+    until place == wanted or not queue.score or (second and not goes_first(queue, second))
+  end
+  return picked, keys
+end
+
 -- The best rows of these partitions; places of rows that are not ready are noted to be removed.
 local function choose(scopes, ask, taken, args)
   local queues = queues_of(scopes, ask)
@@ -144,99 +189,45 @@ local function choose(scopes, ask, taken, args)
       return queue.scope.refusal
     end
   end
-  while #taken < ask.limit do
-    local queue = best_of(queues)
-    if queue == nil then
-      return
+  local picked, keys, refusal
+  repeat
+    picked, keys, refusal = pick(queues, ask.limit - #taken, args)
+    if refusal then
+      return refusal
     end
-    if touch(queue, args) then
-      return queue.scope.refusal
-    end
-    local uuid = queue.found[queue.at]
-    local row = read_ready(queue.scope.base, uuid)
-    if row then
-      row.scope, row.uuid, row.lane = queue.scope, uuid, queue.lane
-      taken[#taken + 1] = row
-    else
-      gather(queue.scope.removed, queue.key, uuid)
-    end
-    advance(queue)
-  end
-end
-
-local function earlier(first, second)
-  return tonumber(second) < tonumber(first) and second or first
-end
-
--- An attempt begins: which one, and how long it may take, was said by the last decision. A column
--- that has its usual value is not kept.
-local function begin(ask, row, set, after)
-  local gone = row.gone
-  after.attempt = row.next_attempt or '0'
-  set[#set + 1], set[#set + 2] = 'attempt', after.attempt
-  if not row.started_ms then
-    set[#set + 1], set[#set + 2] = 'started_ms', ask.now
-  end
-  if row.kind then
-    set[#set + 1], set[#set + 2] = 'attempt_kind', row.kind
-  elseif row.attempt_kind then
-    gone[#gone + 1] = 'attempt_kind'
-  end
-  if row.left_ms then
-    local limit = whole(tonumber(ask.now) + row.left_ms)
-    set[#set + 1], set[#set + 2] = 'attempt_until_ms', limit
-    after.due_ms = earlier(after.due_ms, limit)
-  elseif row.attempt_until_ms then
-    gone[#gone + 1] = 'attempt_until_ms'
-  end
-  if row.lost then
-    gone[#gone + 1] = 'lost'
-  end
-end
-
-local function take(row, ask)
-  local scope, gone, epoch = row.scope, row.gone, (tonumber(row.epoch) or 0) + 1
-  local key = scope.base .. ':x:' .. row.uuid
-  local after = {
-    state = 'active', namespace = ask.namespace, lane = row.lane, attempt = row.attempt,
-    epoch = epoch,
-    due_ms = row.deadline_ms and earlier(ask.until_ms, row.deadline_ms) or ask.until_ms,
-  }
-  local set = {'rev', (tonumber(row.rev) or 1) + 1, 'epoch', epoch, unpack(ask.cells)}
-  if row.renewed_ms then
-    gone[1] = 'renewed_ms'
-  end
-  if ask.is_start then
-    begin(ask, row, set, after)
-  end
-  set[#set + 1], set[#set + 2] = 'due_ms', after.due_ms
-  redis.call('HSET', key, unpack(set))
-  if #gone > 0 then
-    redis.call('HDEL', key, unpack(gone))
-  end
-  index(scope, row.uuid, row, after)
-  local detail = ask.detail .. (row.kind or 'initial') .. '"}'
-  log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
-end
-
--- Write what was chosen; answers the ids of what was taken, by partition.
-local function take_all(scopes, ask, taken, hints)
-  local changes = {}
-  for _, row in ipairs(taken) do
-    take(row, ask)
-    row.scope.taken = row.scope.taken or {row.scope.number}
-    table.insert(row.scope.taken, row.uuid)
-  end
-  local ids = {}
-  for _, scope in ipairs(scopes) do
-    if scope.is_touched then
-      ids[#ids + 1] = scope.taken
-      for _, change in ipairs(close(scope, hints)) do
-        changes[#changes + 1] = change
+    for place, text in ipairs(read_all(keys)) do
+      local queue, uuid = picked[place].queue, picked[place].uuid
+      local plan, last
+      if text then
+        plan, last = plan_for(queue, ask, text)
+      end
+      if plan and plan.is_ready then
+        local row = {scope = queue.scope, uuid = uuid, plan = plan, text = text, last = last}
+        taken[#taken + 1] = row
+      else
+        gather(queue.scope.removed, queue.key, uuid)
       end
     end
+  until #taken == ask.limit or #picked == 0
+end
+
+-- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
+local function take_all(scopes, taken, hints)
+  for _, row in ipairs(taken) do
+    local scope, uuid = row.scope, row.uuid
+    follow(scope, uuid, scope.base .. ':x:' .. uuid, row.plan, part_of(row.text, row.last + 1))
   end
-  return {'ok', scopes[1] and scopes[1].at_ms or 0, ids, changes}
+  local changes = {}
+  for _, scope in ipairs(scopes) do
+    if scope.is_touched then
+      append(changes, finish(scope))
+    end
+  end
+  local rows = {}
+  for place, row in ipairs(taken) do
+    rows[place] = {row.scope.number, row.uuid, row.scope.texts[row.uuid]}
+  end
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, pass_on(hints, changes)}
 end
 
 -- The best of one partition.
@@ -247,7 +238,7 @@ register('claim', function(keys, args)
   end
   local ask, taken = read_ask(args), {}
   choose({scope}, ask, taken, args)
-  return take_all({scope}, ask, taken, args[4])
+  return take_all({scope}, taken, args[4])
 end)
 
 -- One named row of one partition, if it is ready in one of the lanes.
@@ -258,15 +249,16 @@ register('claim_one', function(keys, args)
   end
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
-  local cells = redis.call('HMGET', scope.base .. ':x:' .. uuid, 'namespace', 'lane')
+  local text = call('GET', scope.base .. ':x:' .. uuid)
+  local front, last = front_of(text or '')
+  local row = read_front(front)
   for _, lane in ipairs(ask.lanes) do
-    if cells[1] == ask.namespace and cells[2] == lane then
-      local row = read_ready(scope.base, uuid)
-      watch(scope, ask.namespace, lane)
-      if row then
-        row.scope, row.uuid, row.lane, scope.is_touched = scope, uuid, lane, true
-        return take_all({scope}, ask, {row}, args[4])
-      end
+    if READY[row.state] and row.namespace == ask.namespace and row.lane == lane then
+      watch(scope, row)
+      scope.is_touched = true
+      local plan = plan_claim(scope, ask, front)
+      local taken = {scope = scope, uuid = uuid, plan = plan, text = text, last = last}
+      return take_all({scope}, {taken}, args[4])
     end
   end
   return {'ok', scope.at_ms, {}, {}}
@@ -277,7 +269,7 @@ local function hinted(ask, args, offset)
   local found, seen = {}, {}
   for _, lane in ipairs(ask.lanes) do
     local key = args[4] .. '{hint:' .. queue_name(ask.namespace, lane) .. '}'
-    for _, number in ipairs(redis.call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
+    for _, number in ipairs(call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
       if not seen[number] then
         seen[number] = true
         found[#found + 1] = number
@@ -313,7 +305,7 @@ register('claim_hinted', function(keys, args)
       break
     end
   end
-  local answer = take_all(seen, ask, taken, args[4])
+  local answer = take_all(seen, taken, args[4])
   answer[2] = first.at_ms
   return answer
 end)

@@ -1,21 +1,12 @@
 -- Who works on which flow, and parts of a graph in one moment.
 
 local UUID_BYTES = 36
-local CELLS_MAX = 1000
-local PAGE = 500
-
-local function append(list, more)
-  for _, cell in ipairs(more) do
-    list[#list + 1] = cell
-  end
-end
-
 -- Names and texts of lines.
 local function read_lines(base, flow, names)
   local lines = {}
   for first = 1, #names, CELLS_MAX do
     local last = math.min(first + CELLS_MAX - 1, #names)
-    local texts = redis.call('HMGET', base .. ':line:' .. flow, unpack(names, first, last))
+    local texts = call('HMGET', base .. ':line:' .. flow, unpack(names, first, last))
     for place = first, last do
       lines[#lines + 1] = {names[place], texts[place - first + 1] or ''}
     end
@@ -26,14 +17,14 @@ end
 -- The oldest lines whose time has come.
 local function due_lines(base, flow, now_ms, limit)
   local key, later = base .. ':lines:' .. flow, base .. ':later:' .. flow
-  if redis.call('ZCARD', later) == 0 then
-    return read_lines(base, flow, redis.call('ZRANGE', key, 0, limit - 1))
+  if call('ZCARD', later) == 0 then
+    return read_lines(base, flow, call('ZRANGE', key, 0, limit - 1))
   end
   local names, offset = {}, 0
   while #names < limit do
-    local some = redis.call('ZRANGE', key, offset, offset + PAGE - 1)
+    local some = call('ZRANGE', key, offset, offset + PAGE - 1)
     for _, name in ipairs(some) do
-      local at = tonumber(redis.call('ZSCORE', later, name) or 0)
+      local at = tonumber(call('ZSCORE', later, name) or 0)
       if at <= now_ms and #names < limit then
         names[#names + 1] = name
       end
@@ -51,7 +42,7 @@ end
 register('flows', function(keys, args)
   local scope = open(keys[1], args)
   local key = scope.base .. ':flows'
-  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', args[1])
+  local ids = call('ZRANGEBYSCORE', key, '-inf', args[1])
   table.sort(ids)
   local rest, chosen, limit = {}, {}, tonumber(args[5])
   for _, id in ipairs(ids) do
@@ -66,7 +57,7 @@ end, READ_ONLY)
 
 -- Arguments 6 and 7: namespace and name, each nothing if any will do; then states, any if none.
 local function flow_fits(key, args)
-  local cells = redis.call('HMGET', key, 'namespace', 'name', 'state', 'is_open')
+  local cells = call('HMGET', key, 'namespace', 'name', 'state', 'is_open')
   if cells[4] == '0' then
     return false
   end
@@ -87,7 +78,7 @@ register('flow_find', function(keys, args)
   local base = open(keys[1], args).base
   local limit, rows, last = tonumber(args[5]), {}, ''
   local after = args[4] == '' and '-' or '(' .. args[4]
-  local ids = redis.call('ZRANGEBYLEX', base .. ':flow_ids', after, '+', 'LIMIT', 0, PAGE)
+  local ids = call('ZRANGEBYLEX', base .. ':flow_ids', after, '+', 'LIMIT', 0, PAGE)
   for _, id in ipairs(ids) do
     if #rows == limit then
       return {last, rows}
@@ -95,7 +86,7 @@ register('flow_find', function(keys, args)
     last = id
     local key = base .. ':flow:' .. id
     if flow_fits(key, args) then
-      rows[#rows + 1] = {id, redis.call('HGETALL', key)}
+      rows[#rows + 1] = {id, call('HGETALL', key)}
     end
   end
   return {#ids < PAGE and '' or last, rows}
@@ -111,9 +102,9 @@ register('flow_take', function(keys, args)
   local base, now_ms, limit, rows = scope.base, tonumber(args[1]), tonumber(args[6]), {}
   for position = 7, #args do
     local id = args[position]
-    local at = redis.call('ZSCORE', base .. ':flows', id)
+    local at = call('ZSCORE', base .. ':flows', id)
     if at and tonumber(at) <= now_ms then
-      local cells = redis.call('HGETALL', base .. ':flow:' .. id)
+      local cells = call('HGETALL', base .. ':flow:' .. id)
       rows[#rows + 1] = {id, cells, due_lines(base, id, now_ms, limit)}
     end
   end
@@ -121,9 +112,10 @@ register('flow_take', function(keys, args)
     return {'ok', scope.at_ms, rows, {}}
   end
   for _, row in ipairs(rows) do
-    redis.call('HSET', base .. ':flow:' .. row[1], 'busy_until_ms', args[5])
-    scope.flows[row[1]] = true
+    call('HSET', base .. ':flow:' .. row[1], 'busy_until_ms', args[5])
+    gather(scope.added, base .. ':flows', args[5], row[1])
   end
+  -- What was the first to do is now done later, if anything: there is nothing to tell.
   return {'ok', scope.at_ms, rows, close(scope, args[4])}
 end)
 
@@ -144,12 +136,13 @@ local function member_page(base, flow, after, limit, states)
   end
   local key, low = base .. ':members:' .. flow, after == '' and '-' or '(' .. after
   while #found < limit do
-    local some = redis.call('ZRANGEBYLEX', key, low, '+', 'LIMIT', 0, PAGE)
-    for _, uuid in ipairs(some) do
+    local some = call('ZRANGEBYLEX', key, low, '+', 'LIMIT', 0, PAGE)
+    local texts = #states > 0 and read_texts(base, some)
+    for place, uuid in ipairs(some) do
       if #found == limit then
         break
       end
-      if #states == 0 or wanted[redis.call('HGET', base .. ':x:' .. uuid, 'state')] then
+      if not texts or (texts[place] and wanted[read_row(texts[place]).state]) then
         found[#found + 1] = uuid
       end
     end
@@ -161,16 +154,16 @@ local function member_page(base, flow, after, limit, states)
   return found
 end
 
-local function add(set, id)
+local function include(set, id)
   if not set[id] then
     set[id] = true
     set[#set + 1] = id
   end
 end
 
-local function add_all(set, ids)
+local function include_all(set, ids)
   for _, id in ipairs(ids) do
-    add(set, id)
+    include(set, id)
   end
 end
 
@@ -180,17 +173,17 @@ local function read_leaving(base, view, upstreams, limit)
     if #view.edges >= limit then
       return
     end
-    local names = redis.call('ZRANGE', base .. ':leaving:' .. upstream, 0, limit - #view.edges - 1)
+    local names = call('ZRANGE', base .. ':leaving:' .. upstream, 0, limit - #view.edges - 1)
     for _, name in ipairs(names) do
       local downstream = string.sub(name, 1, UUID_BYTES)
       local field = upstream .. ':' .. string.sub(name, UUID_BYTES + 2)
-      local texts = redis.call('HMGET', base .. ':edges:' .. downstream,
+      local texts = call('HMGET', base .. ':edges:' .. downstream,
         'edge:' .. field, 'end:' .. field)
       local cells = {'edge:' .. field, texts[1] or ''}
       append(cells, texts[2] and {'end:' .. field, texts[2]} or {})
       view.edges[#view.edges + 1] = {downstream, cells}
-      add(view.groups, downstream)
-      add(view.heads, downstream)
+      include(view.groups, downstream)
+      include(view.heads, downstream)
     end
   end
 end
@@ -198,14 +191,14 @@ end
 -- Every edge with one of these downstreams; their upstreams are looked at if it is wanted.
 local function read_entering(base, view, downstreams, is_with_ends)
   for _, downstream in ipairs(downstreams) do
-    local cells = redis.call('HGETALL', base .. ':edges:' .. downstream)
+    local cells = call('HGETALL', base .. ':edges:' .. downstream)
     if #cells > 0 then
       view.edges[#view.edges + 1] = {downstream, cells}
     end
     for place = 1, is_with_ends and #cells or 0, 2 do
       local upstream = string.match(cells[place], '^edge:(.*)')
       if upstream then
-        add(view.heads, string.sub(upstream, 1, UUID_BYTES))
+        include(view.heads, string.sub(upstream, 1, UUID_BYTES))
       end
     end
   end
@@ -214,9 +207,19 @@ end
 local function read_each(base, kind, ids)
   local rows = {}
   for _, id in ipairs(ids) do
-    local cells = redis.call('HGETALL', base .. kind .. id)
+    local cells = call('HGETALL', base .. kind .. id)
     if #cells > 0 then
       rows[#rows + 1] = {id, cells}
+    end
+  end
+  return rows
+end
+
+local function read_heads(base, ids)
+  local rows = {}
+  for place, text in ipairs(read_texts(base, ids)) do
+    if text then
+      rows[#rows + 1] = {ids[place], text}
     end
   end
   return rows
@@ -226,8 +229,8 @@ end
 -- is how many edges, then lists: heads, leaving, entering, groups, and for members where to begin,
 -- how many, and a list of states.
 register('graph', function(keys, args)
-  local base, flow = open(keys[1], args).base, args[4]
-  local row = redis.call('HGETALL', base .. ':flow:' .. flow)
+  local base, flow = visit(keys[1]), args[4]
+  local row = call('HGETALL', base .. ':flow:' .. flow)
   if #row == 0 then
     return {}
   end
@@ -237,25 +240,25 @@ register('graph', function(keys, args)
   entering, position = read_ids(args, position)
   groups, position = read_ids(args, position)
   local view, members, lines = {edges = {}, groups = {}, heads = {}}, {}, {}
-  add_all(view.heads, heads)
-  add_all(view.groups, groups)
+  include_all(view.heads, heads)
+  include_all(view.groups, groups)
   read_leaving(base, view, leaving, tonumber(args[9]))
   read_entering(base, view, entering, args[7] == '1')
-  add_all(view.groups, entering)
+  include_all(view.groups, entering)
   if args[8] == '1' then
     states = read_ids(args, position + 2)
     members = member_page(base, flow, args[position], tonumber(args[position + 1]), states)
-    add_all(view.heads, members)
+    include_all(view.heads, members)
   end
   if args[6] == '1' then
-    local everybody = redis.call('ZRANGE', base .. ':members:' .. flow, 0, -1)
+    local everybody = call('ZRANGE', base .. ':members:' .. flow, 0, -1)
     append(view.edges, read_each(base, ':edges:', everybody))
   end
   if args[5] == '1' then
-    lines = read_lines(base, flow, redis.call('ZRANGE', base .. ':lines:' .. flow, 0, -1))
+    lines = read_lines(base, flow, call('ZRANGE', base .. ':lines:' .. flow, 0, -1))
   end
   return {
-    row, view.edges, read_each(base, ':groups:', view.groups), read_each(base, ':x:', view.heads),
+    row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
     members, lines,
   }
 end, READ_ONLY)

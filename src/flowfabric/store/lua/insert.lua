@@ -1,51 +1,52 @@
 -- New executions with their bodies, tags and keys, all of one partition.
 --
--- What many have in common is sent once, as a template of columns. A small payload is a field of
--- the head, which stays compact up to this size; a larger one has a key of its own.
+-- What many have in common is sent once, as a template of columns. A small payload is one of them;
+-- a larger one, which must not be written again with every change, has a key of its own.
 
-local INLINE_BYTES_MAX = 64
+local INLINE_BYTES_MAX = 256
 
-local function read_template(args, position)
-  local template = {first = position + 1, count = tonumber(args[position]), due_ms = ''}
-  for cell = template.first, position + template.count, 2 do
-    template[args[cell]] = args[cell + 1]
+-- What is known of each template, and its columns as they are kept.
+local function read_templates(args, position)
+  local templates = cmsgpack.unpack(args[position])
+  for number, row in ipairs(templates) do
+    local count = 0
+    for _ in pairs(row) do
+      count = count + 1
+    end
+    templates[number] = {row = row, count = count, columns = args[position + number], plans = {}}
   end
-  return template, template.first + template.count
+  return templates, position + #templates + 1
+end
+
+-- Those with their payload among their columns have one more of them.
+local function new_plan(scope, template, is_small)
+  local row = template.row
+  row.count = template.count + (is_small and 2 or 1)
+  local plan = plan_of(scope, row)
+  plan.front, plan.columns = write_front(row), template.columns
+  say(scope, plan, 'submitted', '{}')
+  if row.flow then
+    local cells = cells_of(scope.added, scope.base .. ':members:' .. row.flow)
+    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
+  end
+  template.plans[is_small] = plan
+  return plan
 end
 
 local function read_item(scope, args, position, templates)
   local template = tonumber(args[position + 2])
   local item = {
     uuid = args[position], payload = args[position + 1],
-    head = templates[math.abs(template)], is_looked_for = template < 0,
+    template = templates[math.abs(template)], is_looked_for = template < 0,
     extra = position + 4, extra_count = tonumber(args[position + 3]),
   }
   if item.extra_count > 0 and args[item.extra] ~= '' then
-    local namespace = item.head.namespace
+    local namespace = item.template.row.namespace
     item.digest, item.until_ms = args[item.extra + 1], args[item.extra + 2]
     item.key = scope.base .. ':key:' .. queue_name(namespace, args[item.extra])
     item.owner = {string.match(scope.base, '{.*}') .. ':' .. item.uuid, item.digest}
   end
   return item, item.extra + item.extra_count
-end
-
--- How many there are, and those.
-local function read_templates(args, position)
-  local templates, count = {}, tonumber(args[position])
-  position = position + 1
-  for number = 1, count do
-    templates[number], position = read_template(args, position)
-  end
-  return templates, position
-end
-
-local function read_items(scope, args)
-  local items = {}
-  local templates, position = read_templates(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_item(scope, args, position, templates)
-  end
-  return items
 end
 
 -- Look at once whether any of the ids is there; only then at each.
@@ -54,18 +55,18 @@ local function look_for_ids(scope, items)
   for number, item in ipairs(items) do
     keys[number] = scope.base .. ':x:' .. item.uuid
   end
-  if any_exists(keys) then
+  if #keys > 0 and call('EXISTS', unpack(keys)) > 0 then
     for number, item in ipairs(items) do
-      seen[item.uuid] = redis.call('EXISTS', keys[number]) == 1
+      seen[item.uuid] = call('EXISTS', keys[number]) == 1
     end
   end
   return seen
 end
 
 -- What is known of an item before anything is written: nothing, its id, or the owner of its key.
-local function known(scope, item, seen)
+local function owner_of(scope, item, seen)
   if item.key and seen[item.key] == nil then
-    local cells = redis.call('HMGET', item.key, 'id', 'digest', 'until_ms')
+    local cells = call('HMGET', item.key, 'id', 'digest', 'until_ms')
     local is_alive = cells[1] and tonumber(cells[3]) > tonumber(scope.now)
     seen[item.key] = is_alive and {cells[1], cells[2]} or false
   end
@@ -75,39 +76,51 @@ local function known(scope, item, seen)
   return seen[item.uuid] and 0 or nil
 end
 
-local function write_new(scope, args, item)
-  local base, uuid, head = scope.base, item.uuid, item.head
-  if #item.payload <= INLINE_BYTES_MAX then
-    redis.call('HSET', base .. ':x:' .. uuid, 'payload', item.payload, slice(args, head.first, head.count))
-  else
-    redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
-    redis.call('SET', base .. ':payload:' .. uuid, item.payload)
+local function write_key(args, item)
+  call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
+  if args[2] == '' then
+    call('PEXPIREAT', item.key, item.until_ms)
   end
-  if item.extra_count > 3 then
-    redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
-  end
-  if item.key then
-    redis.call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
-    if args[2] == '' then
-      redis.call('PEXPIREAT', item.key, item.until_ms)
-    end
-  end
-  index(scope, uuid, {due_ms = ''}, head)
-  log(scope, uuid, 'submitted', head, '{}')
 end
 
--- Arguments: 5 is how many templates follow, then items: id, payload, template (below zero: only
--- look for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for
--- a new one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
+local function prepare_new(scope, template)
+  if not template.is_prepared and READY[template.row.state] then
+    watch(scope, template.row)
+  end
+  template.is_prepared = true
+end
+
+local function write_new(scope, args, item)
+  local base, uuid, template, payload = scope.base, item.uuid, item.template, item.payload
+  local is_small = #payload <= INLINE_BYTES_MAX
+  local plan = template.plans[is_small] or new_plan(scope, template, is_small)
+  follow(scope, uuid, base .. ':x:' .. uuid, plan, '', is_small and payload)
+  if not is_small then
+    put(scope.values, base .. ':payload:' .. uuid, payload)
+  end
+  if item.extra_count > 3 then
+    call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
+  end
+  if item.key then
+    write_key(args, item)
+  end
+end
+
+-- Arguments: 5 and on are the templates, then items: id, payload, template (below zero: only look for it),
+-- and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new one, 0
+-- for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, answers, fresh = read_items(scope, args), {}, {}
-  local seen = look_for_ids(scope, items)
+  local items, templates, position = {}, read_templates(args, 5)
+  while position <= #args do
+    items[#items + 1], position = read_item(scope, args, position, templates)
+  end
+  local seen, answers, fresh = look_for_ids(scope, items), {}, {}
   for number, item in ipairs(items) do
-    local answer = known(scope, item, seen)
+    local answer = owner_of(scope, item, seen)
     answers[number] = answer or (item.is_looked_for and -1 or 1)
     if answer == nil and not item.is_looked_for then
       fresh[#fresh + 1] = item
@@ -115,9 +128,7 @@ register('insert', function(keys, args)
       if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
         seen[item.key] = item.owner
       end
-      if READY[item.head.state] then
-        watch(scope, item.head.namespace, item.head.lane)
-      end
+      prepare_new(scope, item.template)
     end
   end
   if #fresh == 0 then

@@ -3,28 +3,40 @@
 -- A function works in one partition. Its one declared key is the partition's own record,
 -- `<prefix>:{fp:N}`; every other key is made from it and so lies in the same slot. Reads and checks
 -- come before the first write, and after that nothing raises. Nothing here decides: guards are
--- compared, patches are written, and indexes follow from the head.
+-- compared, patches are written, and indexes follow from the row.
 
 local READY = {waiting = true, orphaned = true, revoked = true}
 -- The index of ids is by how an execution ended; all that have not ended are together, so that only
 -- the first and the last write of an execution touch it.
 local CLASSES = {completed = 1, failed = 2, cancelled = 3, expired = 4, skipped = 5}
 local OPEN = 0
-local LOG_LINES_MAX = 1000
 local PRIORITY_MAX = 9000
 -- A score is exact below 2^53: 9000 priorities times thirty years of milliseconds since 2017.
 local AGE_SPAN_MS = 1e12
 local AGE_FROM_MS = 15e11
 
-local function whole(number)
-  return string.format('%.0f', number)
+local function whole(value)
+  return string.format('%.0f', value)
+end
+
+-- Numbers that are part of every line; most are small.
+local TEXTS = {}
+local function text_of(value)
+  local text = TEXTS[value]
+  if not text then
+    text = tostring(value)
+    if type(value) == 'number' and value < 1000 then
+      TEXTS[value] = text
+    end
+  end
+  return text
 end
 
 -- The place in a ready queue: highest priority first, then oldest; equal ones go by their id.
-local function place(priority, created_ms)
-  local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, tonumber(priority) or 0))
-  local age = math.max(0, math.min(AGE_SPAN_MS - 1, (tonumber(created_ms) or 0) - AGE_FROM_MS))
-  return whole(rank * AGE_SPAN_MS + age)
+local function place(row)
+  local priority, created_ms = row.priority or 0, row.created_ms or 0
+  local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, priority))
+  return whole(rank * AGE_SPAN_MS + math.max(0, math.min(AGE_SPAN_MS - 1, created_ms - AGE_FROM_MS)))
 end
 
 -- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
@@ -33,24 +45,31 @@ local function queue_name(namespace, lane)
 end
 
 local function first_score(key)
-  return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
+  return call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
 end
 
 local function as_score(text)
   return text == '' and '' or whole(tonumber(text))
 end
 
--- Begin: arguments 1 to 3 are the caller's time, a time that replaces the server's in tests, and
--- how far they may be apart. While a slot migrates, looking for a key that never exists raises
--- here, before anything is written. A partition's time never goes back.
+-- Begin to look: while a slot migrates, looking for a key that never exists raises here.
+local function visit(base)
+  if is_cluster then
+    call('EXISTS', base .. ':canary')
+  end
+  return base
+end
+
+-- Begin to write: arguments 1 to 3 are the caller's time, a time that replaces the server's in
+-- tests, and how far they may be apart. A partition's time never goes back.
 local function open(base, args)
-  redis.call('EXISTS', base .. ':canary')
+  visit(base)
   local at_ms = tonumber(args[2])
   if not at_ms then
-    local clock = redis.call('TIME')
+    local clock = call('TIME')
     at_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
   end
-  local seen = redis.call('HMGET', base, 'time_ms', 'version')
+  local seen = call('HMGET', base, 'time_ms', 'version')
   at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
   local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
   return {
@@ -62,18 +81,24 @@ local function open(base, args)
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
     version = whole(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
-    lines = {},
+    -- Records that are to be written, keys and texts, and again the texts of executions by id.
+    values = {n = 0},
+    texts = {},
+    lines = {n = 0},
     added = {},
     removed = {},
     queues = {},
     flows = {},
-    due = as_score(first_score(base .. ':due')),
   }
 end
 
+local function ready_key(scope, row)
+  return scope.base .. ':ready:' .. queue_name(row.namespace or '', row.lane or '')
+end
+
 -- Remember how a ready queue begins, to tell afterwards whether that changed.
-local function watch(scope, namespace, lane)
-  local name = queue_name(namespace, lane)
+local function watch(scope, row)
+  local name = queue_name(row.namespace or '', row.lane or '')
   if scope.queues[name] == nil then
     scope.queues[name] = as_score(first_score(scope.base .. ':ready:' .. name))
   end
@@ -81,46 +106,60 @@ end
 
 -- Keep a hint, unless a newer one is known. An empty score means that there is nothing.
 local function tell(key, partition, version, score)
-  local seen = redis.call('HGET', key .. ':version', partition)
+  local seen = call('HGET', key .. ':version', partition)
   if seen and tonumber(seen) >= tonumber(version) then
     return
   end
-  redis.call('HSET', key .. ':version', partition, version)
+  call('HSET', key .. ':version', partition, version)
   if score == '' then
-    redis.call('ZREM', key, partition)
+    call('ZREM', key, partition)
   else
-    redis.call('ZADD', key, score, partition)
+    call('ZADD', key, score, partition)
   end
 end
 
 -- Many members of a sorted set are written by one command.
-local function gather(sets, key, ...)
+local function cells_of(sets, key)
   local cells = sets[key]
   if cells == nil then
-    cells = {}
+    cells = {n = 0}
     sets[key] = cells
   end
-  for _, cell in ipairs({...}) do
-    cells[#cells + 1] = cell
+  return cells
+end
+
+local function gather(sets, key, first, second)
+  local cells = cells_of(sets, key)
+  local size = cells.n + 1
+  cells[size] = first
+  if second then
+    size = size + 1
+    cells[size] = second
   end
+  cells.n = size
+end
+
+local function put(values, key, value)
+  local size = values.n
+  values[size + 1], values[size + 2], values.n = key, value, size + 2
 end
 
 -- An open line of a flow: its text by name, its place in the order of time, and when to try it.
 -- Names begin with the time, so that equal times go by what follows.
 local function put_line(scope, line)
   local base, name = scope.base, line.name
-  redis.call('HSET', base .. ':line:' .. line.flow, name, line.text)
+  local is_new = call('HSET', base .. ':line:' .. line.flow, name, line.text) == 1
   gather(scope.added, base .. ':lines:' .. line.flow, string.match(name, '^%d+'), name)
-  if line.next_try_ms == '0' then
-    gather(scope.removed, base .. ':later:' .. line.flow, name)
-  else
+  if line.next_try_ms ~= '0' then
     gather(scope.added, base .. ':later:' .. line.flow, line.next_try_ms, name)
+  elseif not is_new then
+    gather(scope.removed, base .. ':later:' .. line.flow, name)
   end
   scope.flows[line.flow] = true
 end
 
 local function remove_line(scope, flow, name)
-  redis.call('HDEL', scope.base .. ':line:' .. flow, name)
+  call('HDEL', scope.base .. ':line:' .. flow, name)
   gather(scope.removed, scope.base .. ':lines:' .. flow, name)
   gather(scope.removed, scope.base .. ':later:' .. flow, name)
   scope.flows[flow] = true
@@ -128,14 +167,14 @@ end
 
 -- When a flow has something to do that somebody may do: nothing if never.
 local function wake_time(base, flow)
-  local cells = redis.call('HMGET', base .. ':flow:' .. flow,
+  local cells = call('HMGET', base .. ':flow:' .. flow,
     'created_ms', 'parked', 'due_ms', 'busy_until_ms', 'next_try_ms')
   if not cells[1] or cells[2] then
     return nil
   end
   local later = base .. ':later:' .. flow
   local at = tonumber(cells[3])
-  if redis.call('ZCARD', base .. ':lines:' .. flow) > redis.call('ZCARD', later) then
+  if call('ZCARD', base .. ':lines:' .. flow) > call('ZCARD', later) then
     at = 0
   else
     local line = tonumber(first_score(later))
@@ -155,101 +194,174 @@ local function arm_flows(scope)
   for flow in pairs(scope.flows) do
     local at = wake_time(scope.base, flow)
     if at then
-      redis.call('ZADD', key, whole(at), flow)
+      call('ZADD', key, whole(at), flow)
     else
-      redis.call('ZREM', key, flow)
+      call('ZREM', key, flow)
     end
   end
   local after = as_score(first_score(key))
   return (before == '' or (after ~= '' and tonumber(after) < tonumber(before))) and after or ''
 end
 
--- End: write the indexes, the feed and the time, and tell what changed at the head of the queues.
--- With `hints`, the place of the hint keys when all keys are on one server, it is told here; else
--- the caller passes it on.
-local function close(scope, hints)
+local function write_records(scope)
+  local values = scope.values
+  for first = 1, values.n, CELLS_MAX do
+    call('MSET', unpack(values, first, math.min(first + CELLS_MAX - 1, values.n)))
+  end
+end
+
+local function write_indexes(scope)
   for key, members in pairs(scope.removed) do
-    redis.call('ZREM', key, unpack(members))
+    if members.n > 0 then
+      call('ZREM', key, unpack(members))
+    end
   end
   for key, cells in pairs(scope.added) do
-    redis.call('ZADD', key, unpack(cells))
+    if cells.n > 0 then
+      call('ZADD', key, unpack(cells))
+    end
   end
+end
+
+-- Write the records, the indexes, the feed and the time; answers what changed at the head of the
+-- queues.
+local function finish(scope)
   local partition, version, lines = scope.number, scope.version, scope.lines
-  if #lines > 0 then
-    redis.call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
-      'spot', version .. '-' .. #lines / 2, 'line', lines[#lines])
+  local due_key, changed = scope.base .. ':due', {}
+  local timers = scope.added[due_key]
+  local is_timed = timers and timers.n > 0
+  local due_before = is_timed and as_score(first_score(due_key))
+  write_records(scope)
+  write_indexes(scope)
+  if lines.n > 0 then
+    call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
+    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. lines.n / 2, 'line', lines[lines.n])
   else
-    redis.call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
   end
-  local changed = {}
   for name, before in pairs(scope.queues) do
     local after = as_score(first_score(scope.base .. ':ready:' .. name))
     if after ~= before then
       changed[#changed + 1] = {'{hint:' .. name .. '}', partition, version, after}
     end
   end
-  local due = as_score(first_score(scope.base .. ':due'))
   -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
-  if due ~= '' and (scope.due == '' or tonumber(due) < tonumber(scope.due)) then
+  local due = is_timed and as_score(first_score(due_key)) or ''
+  if due ~= '' and (due_before == '' or tonumber(due) < tonumber(due_before)) then
     changed[#changed + 1] = {'{due}', partition, version, due}
   end
   local first = arm_flows(scope)
   if first ~= '' then
     changed[#changed + 1] = {'{flows}', partition, version, first}
   end
+  return changed
+end
+
+-- With `hints`, the place of the hint keys when all keys are on one server, tell here what changed:
+-- nobody can know anything newer. Else the caller passes it on.
+local function pass_on(hints, changes)
   if hints == '' then
-    return changed
+    return changes
   end
-  for _, change in ipairs(changed) do
-    tell(hints .. change[1], change[2], change[3], change[4])
+  local versions, added, removed = {}, {}, {}
+  for _, change in ipairs(changes) do
+    local key, partition, score = hints .. change[1], change[2], change[4]
+    gather(versions, key .. ':version', partition, change[3])
+    if score == '' then
+      gather(removed, key, partition)
+    else
+      gather(added, key, score, partition)
+    end
   end
+  for key, cells in pairs(versions) do
+    call('HSET', key, unpack(cells))
+  end
+  write_indexes({added = added, removed = removed})
   return {}
 end
 
--- Move a record between the indexes; each is a function of the head, before and after.
-local function index(scope, uuid, before, after)
-  local base = scope.base
-  local class = CLASSES[after.state] or OPEN
-  if not before.state or class ~= (CLASSES[before.state] or OPEN) then
-    gather(scope.added, base .. ':ids', class, uuid)
+local function close(scope, hints)
+  return pass_on(hints, finish(scope))
+end
+
+-- A plan has the front and the columns that are to be written, where the id goes in the indexes,
+-- and what the line says. Each index is a function of the row, before and after.
+local function plan_of(scope, row, state, due_ms)
+  local plan, class = {moves = {}, state = row.state or '', row = row}, CLASSES[row.state] or OPEN
+  local function move(sets, key, score)
+    plan.moves[#plan.moves + 1] = {cells = cells_of(sets, key), score = score}
   end
-  if READY[after.state] then
-    local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
-    gather(scope.added, queue, place(after.priority, after.created_ms), uuid)
-  elseif READY[before.state] then
-    gather(scope.removed, base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
+  if not state or class ~= (CLASSES[state] or OPEN) then
+    move(scope.added, scope.base .. ':ids', whole(class))
   end
-  if after.flow then
-    gather(scope.added, base .. ':members:' .. after.flow, 0, uuid)
+  if READY[row.state] then
+    move(scope.added, ready_key(scope, row), place(row))
+  elseif READY[state] then
+    move(scope.removed, ready_key(scope, row))
   end
-  if before.due_ms ~= after.due_ms then
-    if after.due_ms ~= '' then
-      gather(scope.added, base .. ':due', after.due_ms, uuid)
+  if due_ms ~= row.due_ms then
+    if row.due_ms then
+      move(scope.added, scope.base .. ':due', whole(row.due_ms))
     else
-      gather(scope.removed, base .. ':due', uuid)
+      move(scope.removed, scope.base .. ':due')
     end
   end
+  return plan
 end
 
--- One line, in the history of its execution and, with all others of this write, in the feed of
--- its partition. A line is known by the write that it came with and its place among its lines.
-local function log(scope, uuid, kind, row, detail)
+-- What lines of a plan say; a line is in the feed of its partition and in the history of its
+-- execution, and known by the write that it came with and its place among its lines.
+local function say(scope, plan, kind, detail)
+  local row = plan.row
+  plan.told = '\t' .. scope.now .. '\t' .. kind .. '\t' .. whole(row.attempt or -1) .. '\t'
+    .. whole(row.epoch or 0) .. '\t' .. detail
+  plan.line = '\t' .. plan.state .. plan.told
+end
+
+-- The line of one execution, for its history.
+local function line_of(scope, uuid, plan)
   local lines = scope.lines
-  local line = table.concat(
-    {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}, '\t')
-  local size = #lines
-  lines[size + 1], lines[size + 2] = 'line', line
-  local history = scope.base .. ':log:' .. uuid
-  local kept = scope.version .. '-' .. size / 2 + 1 .. '\t' .. line
-  if redis.call('RPUSH', history, kept) > LOG_LINES_MAX then
-    redis.call('LTRIM', history, -LOG_LINES_MAX, -1)
-  end
+  put(lines, 'line', plan.state .. '\t' .. uuid .. plan.told)
+  return scope.version .. '-' .. text_of(lines.n / 2) .. plan.line
 end
 
--- Whether any of these keys is there: mostly none is, and one look says so.
-local function any_exists(keys)
-  return #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0
+local function keep(scope, uuid, key, text)
+  scope.texts[uuid] = text
+  put(scope.values, key, text)
+end
+
+-- Write one execution by its plan: what is kept of it already, behind its front, and a payload if it
+-- is new.
+local function follow(scope, uuid, key, plan, body, payload)
+  local moves = plan.moves
+  for number = 1, #moves do
+    local move = moves[number]
+    local cells, score = move.cells, move.score
+    local size = cells.n + 1
+    if score then
+      cells[size] = score
+      size = size + 1
+    end
+    cells[size], cells.n = uuid, size
+  end
+  local own = ''
+  if payload then
+    own = pack('payload', payload, 'log', line_of(scope, uuid, plan))
+  elseif plan.told then
+    own = pack('log', line_of(scope, uuid, plan))
+  end
+  local text = plan.front .. body .. plan.columns .. own
+  if plan.is_long then
+    text = shortened(text, scope.base .. ':log:' .. uuid)
+  end
+  keep(scope, uuid, key, text)
+end
+
+local function append(list, more)
+  for _, cell in ipairs(more) do
+    list[#list + 1] = cell
+  end
 end
 
 local function slice(args, first, count)
@@ -257,8 +369,14 @@ local function slice(args, first, count)
 end
 
 local function register(name, callback, flags)
+  local function bound(keys, args)
+    if not call then
+      bind()
+    end
+    return callback(keys, args)
+  end
   redis.register_function{
-    function_name = 'ff@PROTOCOL@_' .. name, callback = callback, flags = flags or {},
+    function_name = 'ff@PROTOCOL@_' .. name, callback = bound, flags = flags or {},
   }
 end
 

@@ -5,12 +5,12 @@
 -- Set up the store at its first start; answers how it was set up. Arguments 4 and on: the fields.
 register('setup', function(keys, args)
   open(keys[1], args)
-  local meta = redis.call('HGETALL', keys[1])
+  local meta = call('HGETALL', keys[1])
   if #meta > 0 then
     return meta
   end
-  redis.call('HSET', keys[1], slice(args, 4, #args - 3))
-  return redis.call('HGETALL', keys[1])
+  call('HSET', keys[1], slice(args, 4, #args - 3))
+  return call('HGETALL', keys[1])
 end)
 
 -- Lanes come to be when something is submitted to them.
@@ -20,7 +20,7 @@ register('lane_ensure', function(keys, args)
     return scope.refusal
   end
   for position = 4, #args do
-    redis.call('HSETNX', keys[1] .. ':all', args[position], 'active 1')
+    call('HSETNX', keys[1] .. ':all', args[position], 'active 1')
   end
   return {'ok', scope.at_ms}
 end)
@@ -33,7 +33,7 @@ register('lane_change', function(keys, args)
   end
   local lanes = keys[1] .. ':all'
   for position = 4, #args, 3 do
-    local known = redis.call('HGET', lanes, args[position])
+    local known = call('HGET', lanes, args[position])
     local rev = known and string.match(known, '(%d+)$') or '0'
     if rev ~= args[position + 1] then
       return {'ok', scope.at_ms, 0}
@@ -41,7 +41,7 @@ register('lane_change', function(keys, args)
   end
   for position = 4, #args, 3 do
     local rev = whole(tonumber(args[position + 1]) + 1)
-    redis.call('HSET', lanes, args[position], args[position + 2] .. ' ' .. rev)
+    call('HSET', lanes, args[position], args[position + 2] .. ' ' .. rev)
   end
   return {'ok', scope.at_ms, 1}
 end)
@@ -56,19 +56,19 @@ register('shift_take', function(keys, args)
   local shifts = keys[1] .. ':all'
   for position = 4, #args, 4 do
     local name, owner, until_ms, report = unpack(args, position, position + 3)
-    local known = redis.call('HGET', shifts, name)
+    local known = call('HGET', shifts, name)
     local holder, busy_ms, last = string.match(known or '- 0 ', '^(%S*) (%d+) (.*)$')
     if holder == owner or tonumber(busy_ms) <= tonumber(scope.now) then
       report = report == '' and last or report
-      redis.call('HSET', shifts, name, owner .. ' ' .. until_ms .. ' ' .. report)
+      call('HSET', shifts, name, owner .. ' ' .. until_ms .. ' ' .. report)
     end
   end
-  return {'ok', scope.at_ms, redis.call('HGETALL', shifts)}
+  return {'ok', scope.at_ms, call('HGETALL', shifts)}
 end)
 
 -- Keep hints: partition, version and score, each.
 register('hint', function(keys, args)
-  redis.call('EXISTS', keys[1] .. ':canary')
+  visit(keys[1])
   for position = 1, #args, 3 do
     tell(keys[1], args[position], args[position + 1], args[position + 2])
   end
@@ -82,5 +82,5 @@ register('hinted', function(keys, args)
     return scope.refusal
   end
   local last = tonumber(args[4]) - 1
-  return {'ok', scope.at_ms, redis.call('ZRANGE', keys[1], 0, last, 'WITHSCORES')}
+  return {'ok', scope.at_ms, call('ZRANGE', keys[1], 0, last, 'WITHSCORES')}
 end, READ_ONLY)

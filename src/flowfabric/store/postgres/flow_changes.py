@@ -13,7 +13,7 @@ from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import cells_of, member_cells
-from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS
+from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS, Shape
 from flowfabric.store.postgres.rows import Row, attempt_cells, cell, columns_of, encode
 from flowfabric.store.postgres.statements import Argument
 
@@ -22,14 +22,14 @@ _LineKey = tuple[str, int, str]
 
 async def commit_each(connection: Connection, call: Call, batch: Sequence[Changeset]) -> list[bool]:
     """Answers in the order given. No changeset is about lanes."""
-    parts, given = _parts(batch)
+    shape, given = _parts(batch)
     arguments: dict[str, Argument] = {
         **call.arguments,
         **given,
         "owners": [id for changes in batch for id in changes.owners],
         "total": len(batch),
     }
-    statement = call.sql.commit(parts)
+    statement = call.sql.commit(shape)
     records = answered(await statement.fetch(connection, arguments), call)
     refused = set(records[0]["refused"])
     return [which not in refused for which in range(1, len(batch) + 1)]
@@ -47,8 +47,8 @@ class _Rows:
             self.by_part.setdefault(part, []).extend(found)
 
 
-def _parts(batch: Sequence[Changeset]) -> tuple[frozenset[str], dict[str, Argument]]:
-    """Which parts the statement needs, and its arguments: one array per column of each."""
+def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
+    """What the statement must hold, and its arguments: one array per column of each part."""
     rows = _Rows()
     for which, changes in enumerate(batch, 1):
         _add(rows, which, changes)
@@ -72,7 +72,9 @@ def _parts(batch: Sequence[Changeset]) -> tuple[frozenset[str], dict[str, Argume
         members = [member for changes in batch for member in changes.members]
         labels = {member.execution.id: member.tags for member in members if member.tags}
         given["labels"] = encode(labels).decode()
-    return frozenset(parts), given
+    moved = frozenset(name for move in moves for name in move.patch)
+    raised = frozenset(n for changes in batch for flow in changes.flows for n in flow.patch)
+    return Shape(frozenset(parts), moved, raised), given
 
 
 def _add(rows: _Rows, which: int, changes: Changeset) -> None:
@@ -87,9 +89,10 @@ def _add(rows: _Rows, which: int, changes: Changeset) -> None:
     rows.add("resolved", which, (tuple(map(cell, resolution)) for resolution in resolved))
     groups = {group.key: group for group in changes.groups}
     rows.add("groups", which, map(cells_of, groups.values()))
-    lines, done = _lines(changes)
-    rows.add("lines", which, map(cells_of, lines))
-    rows.add("done", which, done)
+    ended = (t.line for t in changes.transitions if t.line is not None)
+    lines = {_key(line): line for line in (*ended, *changes.lines)}
+    rows.add("lines", which, map(cells_of, lines.values()))
+    rows.add("done", which, dict.fromkeys(map(_key, changes.done)))
     notes = ((note.execution, note.kind, encode(note.detail).decode()) for note in changes.notes)
     rows.add("notes", which, notes)
 
@@ -123,15 +126,6 @@ def _edges(changes: Changeset) -> tuple[Iterable[Edge], Iterable[Resolution]]:
             resolved_ms=said.resolved_ms,
         )
     return edges.values(), resolved.values()
-
-
-def _lines(changes: Changeset) -> tuple[Iterable[Line], Iterable[_LineKey]]:
-    """Lines to write and to remove, none of them both: what is written anew stays."""
-    done = dict.fromkeys(map(_key, changes.done))
-    ended = [t.line for t in changes.transitions if t.line is not None]
-    lines = {_key(line): line for line in ended if _key(line) not in done}
-    lines |= {_key(line): line for line in changes.lines}
-    return lines.values(), [key for key in done if key not in lines]
 
 
 def _key(line: Line) -> _LineKey:

@@ -6,8 +6,9 @@ at parts of flows: one trip, and one moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from flowfabric.core.flow.changes import WRITABLE as FLOW_WRITABLE
 from flowfabric.core.model import WRITABLE
@@ -78,17 +79,25 @@ _HEAD_COLUMNS = [name for name in COLUMNS if any(name in names for names in WRIT
 _FLOW_COLUMNS = [name for name in FLOW if name in FLOW_WRITABLE]
 
 
-def _patch(names: list[str], kinds: Mapping[str, str]) -> str:
-    """A column that a patch does not name is written as it was."""
-    return ", ".join(
+def _patch(names: Iterable[str], kinds: Mapping[str, str]) -> str:
+    """A column that a patch does not name is written as it was; followed by a comma."""
+    return "".join(
         f"{name} = CASE WHEN g.given ? '{name}' THEN (g.given ->> '{name}')::{kinds[name]}"
-        f" ELSE e.{name} END"
+        f" ELSE e.{name} END, "
         for name in names
     )
 
 
-_MOVED = _patch(_HEAD_COLUMNS, {name: sql_type(name) for name in _HEAD_COLUMNS})
-_RAISED = _patch(_FLOW_COLUMNS, FLOW)
+_HEAD_KINDS = {name: sql_type(name) for name in _HEAD_COLUMNS}
+
+
+class Shape(NamedTuple):
+    """What a commit is made of: parts by name (also `attempts`, `tags`, and `own`: notes about what
+    is changed, too), and the columns that its patches of executions and of flows name."""
+
+    parts: frozenset[str]
+    moved: frozenset[str]
+    raised: frozenset[str]
 
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
@@ -111,11 +120,11 @@ class FlowStatements(Statements):
         self.departing = lru_cache(maxsize=1)(self._departing)
         self.find = lru_cache(maxsize=2)(self._find)
 
-    def _commit(self, parts: frozenset[str]) -> Statement:
-        """Parts by name; `attempts`, `tags`, and `own`: notes about what is changed, too."""
+    def _commit(self, shape: Shape) -> Statement:
+        parts = shape.parts
         told = [part for part in _LOG if part in parts]
-        writes = [self._move(parts)] if "moves" in parts else []
-        writes += [self._write(part) for part in _WRITE if part in parts]
+        writes = [self._move(shape)] if "moves" in parts else []
+        writes += [self._write(part, shape) for part in _WRITE if part in parts]
         if told:
             lines = " UNION ALL ".join(self._told(part, parts) for part in told)
             writes.append(self.fill("commit_log", told=lines))
@@ -142,18 +151,18 @@ class FlowStatements(Statements):
         columns = {column: PARTS[part][column] for column in compared}
         return self.fill(name, given=_given(part, columns))
 
-    def _move(self, parts: frozenset[str]) -> str:
-        kept = "attempts" in parts
+    def _move(self, shape: Shape) -> str:
+        kept = "attempts" in shape.parts
         beside = self.kept_attempts() if kept else ""
         return self.fill(
             "moves_write",
             kept="l.which NOT IN (SELECT which FROM refused)",
-            patch=_MOVED,
+            patch=_patch([n for n in _HEAD_COLUMNS if n in shape.moved], _HEAD_KINDS),
             more_g=f", {listed(KEPT, 'g')}" if kept else "",
-            beside=beside + (self.fill("moves_tags") if "tags" in parts else ""),
+            beside=beside + (self.fill("moves_tags") if "tags" in shape.parts else ""),
         )
 
-    def _write(self, part: str) -> str:
+    def _write(self, part: str, shape: Shape) -> str:
         columns = PARTS[part]
         return self.fill(
             _WRITE[part],
@@ -161,7 +170,7 @@ class FlowStatements(Statements):
             columns=", ".join(columns),
             values=listed(columns, "t"),
             kept=_KEEP,
-            patch=_RAISED,
+            patch=_patch([n for n in _FLOW_COLUMNS if n in shape.raised], FLOW),
         )
 
     def _told(self, part: str, parts: frozenset[str]) -> str:

@@ -126,7 +126,7 @@ SELECT json_group_array(json_array({columns})) FROM (
       AND (?4 IS NULL OR lane = ?4)
       AND (?5 IS NULL OR kind = ?5)
       AND (?6 IS NULL OR state IN (SELECT value FROM json_each(?6)))
-      AND (flow = '' OR EXISTS (SELECT 1 FROM flow AS f WHERE f.id = x.flow AND f.is_open))
+      AND (flow = '' OR NOT EXISTS (SELECT 1 FROM flow AS f WHERE f.id = x.flow AND NOT f.is_open))
       AND NOT EXISTS (
           SELECT 1 FROM json_each(?7) AS wanted
           WHERE NOT EXISTS (

@@ -3,17 +3,17 @@
 INSERT INTO execution ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
 
 -- name: flow_insert@sqlite
--- New flows.
-INSERT INTO flow ({names}) VALUES {rows}
+-- New flows; one that exists is left alone.
+INSERT INTO flow ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
 
 -- name: flow_revs@sqlite
 -- What is compared with what was seen.
 SELECT json_group_object(id, rev) FROM flow WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: flow_patch@sqlite
--- Write named columns and raise the revision; the guard was compared in this transaction.
-WITH new (id{more}) AS (VALUES {rows})
-UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id
+-- Write named columns and raise the revision where nothing has changed since the flow was read.
+WITH new (id, seen_rev{more}) AS (VALUES {rows})
+UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id AND f.rev = new.seen_rev
 
 -- name: flow_load@sqlite
 -- Flows by id.
@@ -62,11 +62,11 @@ WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = ''
        OR EXISTS (SELECT 1 FROM line AS l WHERE l.flow = f.id AND l.next_try_ms <= ?2))
 
 -- name: flow_due@sqlite
--- Free flows whose own timer has passed, soonest first.
+-- Free flows whose own timer has passed, in the order of their ids and round to the first.
 SELECT json_group_array(id) FROM (
     SELECT id FROM flow
-    WHERE due_ms <= ?1 AND busy_until_ms <= ?1 AND next_try_ms <= ?1 AND parked = ''
-    ORDER BY due_ms, id LIMIT ?2
+    WHERE due_ms <= ?2 AND busy_until_ms <= ?2 AND next_try_ms <= ?2 AND parked = ''
+    ORDER BY id <= ?1, id LIMIT ?3
 )
 
 -- name: flow_take@sqlite
@@ -121,6 +121,13 @@ SELECT json_group_array(json_array({columns})) FROM (
     WHERE e.state NOT IN ('satisfied', 'impossible')
     ORDER BY e.flow, e.upstream, e.downstream, e.grp
 ) AS e WHERE e.place <= ?2
+
+-- name: edge_leaving_few@sqlite
+-- Differs: so many of all flows together. Fewer than that are all there are.
+SELECT json_group_array(json_array({columns})) FROM (
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.upstream = wanted.value
+    WHERE e.state NOT IN ('satisfied', 'impossible') LIMIT ?2
+) AS e
 
 -- name: edge_entering@sqlite
 -- Every edge that enters these executions.
@@ -213,7 +220,7 @@ WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 , good_moves AS MATERIALIZED (
     SELECT l.*, l.patch::jsonb AS given FROM locked AS l WHERE {kept}
 ), applied AS (
-    UPDATE {schema}.execution AS e SET {patch}, rev = e.rev + 1
+    UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
     FROM good_moves AS g WHERE e.id = g.id
     RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
               g.line_detail{more_g}
@@ -248,7 +255,7 @@ UNION ALL SELECT t.which FROM {given} WHERE (t.id, t.rev) NOT IN (SELECT id, rev
 , good_flows AS MATERIALIZED (
     SELECT t.id, t.patch::jsonb AS given FROM {given} WHERE {kept}
 ), raised AS (
-    UPDATE {schema}.flow AS e SET {patch}, rev = e.rev + 1
+    UPDATE {schema}.flow AS e SET {patch}rev = e.rev + 1
     FROM good_flows AS g WHERE e.id = g.id
 )
 
@@ -390,22 +397,24 @@ LEFT JOIN LATERAL (
 ORDER BY e.turn, e.id
 
 -- name: flow_round@postgres
--- The part of a turn that looks for flows: those whose own timer has passed, then those with a line
--- whose time has come, in the order of their ids and round to the first. Each step jumps to the next
+-- The part of a turn that looks for flows: those with a line whose time has come, and those whose
+-- own timer has passed, in the order of their ids and round to the first. Each step jumps to the next
 -- flow, however many lines the last one has, and no step is taken beyond the limit.
-SELECT 0 AS turn, s.id, s.rev FROM {schema}.flow AS s
-WHERE s.due_ms <= :now_ms::bigint AND s.busy_until_ms <= :now_ms::bigint
-  AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
-UNION ALL
 SELECT o.turn, s.id, s.rev FROM (
-    WITH RECURSIVE owner (id, turn) AS (
+    WITH RECURSIVE late AS MATERIALIZED (
+        SELECT f.id FROM {schema}.flow AS f WHERE f.due_ms <= :now_ms::bigint
+    ), owner (id, turn) AS (
         SELECT :after::text COLLATE "C", 1
         UNION ALL
         SELECT coalesce(n.flow, ''), CASE WHEN n.flow IS NULL THEN o.turn + 1 ELSE o.turn END
         FROM owner AS o LEFT JOIN LATERAL (
-            SELECT l.flow FROM {schema}.line AS l
-            WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
-            ORDER BY l.flow LIMIT 1
+            SELECT least(
+                (SELECT l.flow FROM {schema}.line AS l
+                 WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
+                 ORDER BY l.flow LIMIT 1),
+                (SELECT min(f.id) FROM late AS f
+                 WHERE f.id > o.id AND (o.turn = 1 OR f.id <= :after::text))
+            ) AS flow
         ) AS n ON true
         WHERE o.turn <= 2
     )
@@ -414,10 +423,9 @@ SELECT o.turn, s.id, s.rev FROM (
     SELECT s.id, s.rev FROM {schema}.flow AS s
     WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
       AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
-      AND (s.due_ms IS NULL OR s.due_ms > :now_ms::bigint)
-      AND EXISTS (
+      AND (s.due_ms <= :now_ms::bigint OR EXISTS (
           SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
-      )
+      ))
     OFFSET 0
 ) AS s
 

@@ -49,33 +49,62 @@ def apply(
 def commit_each(
     connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
 ) -> list[bool]:
-    """Compare all guards, then write the changesets whose guards hold as if they were one."""
+    """All at once; only if some guard did not hold, look which, and write the others."""
+    connection.execute("SAVEPOINT commits")
+    if _write_all(connection, batch, now_ms, store_now_ms):
+        connection.execute("RELEASE commits")
+        return [True for _ in batch]
+    connection.execute("ROLLBACK TO commits")
+    connection.execute("RELEASE commits")
+    answers = _guarded(connection, batch, store_now_ms)
+    good = [changes for changes, is_good in zip(batch, answers, strict=True) if is_good]
+    if not _write_all(connection, good, now_ms, store_now_ms):
+        raise sqlite3.IntegrityError("guards that held did not hold")
+    return answers
+
+
+def _guarded(
+    connection: sqlite3.Connection, batch: Sequence[Changeset], store_now_ms: int
+) -> list[bool]:
+    """Whether every guard of each holds. Lanes are not written: no two are about the same one."""
     transitions = [t for changes in batch for t in changes.transitions]
     current = current_rows(connection, [t.id for t in transitions]) if transitions else {}
     revs = flow_changes.seen_revs(connection, batch)
     members = [member for changes in batch for member in changes.members]
     existing = sql.existing(connection, members) if members else set()
-    answers = [
+    return [
         all(_holds(t, current.get(t.id), store_now_ms) for t in changes.transitions)
         and flow_changes.holds(changes, revs, existing)
-        and sql.change_lanes(connection, changes.lanes)
+        and len(sql.changed_lanes(connection, changes.lanes)) == len(changes.lanes)
         for changes in batch
     ]
-    good = [changes for changes, is_good in zip(batch, answers, strict=True) if is_good]
-    _write(connection, good, now_ms, store_now_ms)
-    return answers
 
 
-def _write(
+def _write_all(
     connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
-) -> None:
-    members = [member for changes in batch for member in changes.members]
-    if members:
-        sql.write_new(connection, members, now_ms)
+) -> bool:
+    """Write everything, or something and answer False because a guard does not hold."""
     transitions = [t for changes in batch for t in changes.transitions]
-    sql.patch(connection, transitions, store_now_ms)
+    members = [member for changes in batch for member in changes.members]
+    lanes = [lane for changes in batch for lane in changes.lanes]
+    return (
+        sql.patch(connection, transitions, store_now_ms) == len(transitions)
+        and sql.change_lanes(connection, lanes)
+        and flow_changes.write_owners(connection, batch)
+        and (not members or sql.write_new(connection, members, now_ms) == len(members))
+        and _write_beside(connection, batch, transitions, now_ms)
+    )
+
+
+def _write_beside(
+    connection: sqlite3.Connection,
+    batch: Sequence[Changeset],
+    transitions: Sequence[Transition],
+    now_ms: int,
+) -> bool:
     sql.write_beside(connection, transitions, now_ms)
     flow_changes.write(connection, batch, now_ms)
+    return True
 
 
 def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:

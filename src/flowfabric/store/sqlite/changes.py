@@ -96,12 +96,14 @@ def _known_keys(
     return known
 
 
-def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> None:
-    """New executions and what is beside them; their ids are known to be free."""
+def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> int:
+    """New executions and what is beside them; answers how many ids were free."""
     heads = [submission.execution for submission in fresh]
     rows = [insert_cells(head) for head in heads if not head.flow]
-    run_many(connection, "execution_insert", rows)
-    insert_members(connection, [head for head in heads if head.flow])
+    count = run_many(connection, "execution_insert", rows)
+    count += insert_members(connection, [head for head in heads if head.flow])
+    if count < len(fresh):
+        return count
     run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
     lines = [(head.id, "submitted", "{}") for head in heads]
     run_many(connection, "log_append", lines, first=(now_ms,))
@@ -110,10 +112,12 @@ def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_m
     keys = [
         (s.execution.namespace, s.key, s.execution.id, s.digest, s.key_until_ms)
         for s in fresh
-        if s.key is not None
+        # A member's key is part of its id.
+        if s.key is not None and not s.execution.flow
     ]
     run_many(connection, "idempotency_upsert", keys)
     run(connection, "lane_ensure", ids_json({head.lane for head in heads}))
+    return count
 
 
 def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
@@ -225,14 +229,19 @@ def _detail(line: LogLine) -> str:
 
 def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) -> bool:
     """Set the lanes, or change nothing when one of them is not as it was seen."""
-    if not changes:
-        return True
-    text = one_text(connection, "lane_load", ids_json(change.name for change in changes))
-    known = {lane.name: lane for lane in decode_lanes(text)}
-    after = [lane_changed(known.get(change.name), change) for change in changes]
-    lanes: list[Lane] = [lane for lane in after if lane is not None]
+    lanes = changed_lanes(connection, changes)
     if len(lanes) < len(changes):
         return False
     for lane in lanes:
         run(connection, "lane_set", *cells((lane.name, lane.state, lane.rev)))
     return True
+
+
+def changed_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) -> list[Lane]:
+    """The lanes as they would be, of those that are as they were seen."""
+    if not changes:
+        return []
+    text = one_text(connection, "lane_load", ids_json(change.name for change in changes))
+    known = {lane.name: lane for lane in decode_lanes(text)}
+    after = [lane_changed(known.get(change.name), change) for change in changes]
+    return [lane for lane in after if lane is not None]

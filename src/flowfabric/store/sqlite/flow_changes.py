@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import Line, Unreadable
 from flowfabric.core.flow.views import Pending, Turn
 from flowfabric.core.model import Execution
@@ -46,11 +45,24 @@ def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
     )
 
 
-def write(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> None:
-    """Everything of flows in these changesets, but members, which are executions."""
+def write_owners(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> bool:
+    """New flows, and patches of those that are as they were seen; False if one is not."""
     flows = [cells_of(flow) for changes in batch for flow in changes.new_flows]
-    run_many(connection, "flow_insert", flows, names=FLOW_NAMES)
-    _patch(connection, [flow for changes in batch for flow in changes.flows])
+    if run_many(connection, "flow_insert", flows, names=FLOW_NAMES) < len(flows):
+        return False
+    patches = [flow for changes in batch for flow in changes.flows]
+    shapes: dict[tuple[str, ...], list[list[Cell]]] = {}
+    for flow in patches:
+        row = cells((flow.id, flow.rev, *flow.patch.values()))
+        shapes.setdefault(tuple(flow.patch), []).append(row)
+    raised = sum(
+        run_many(connection, "flow_patch", rows, names=names) for names, rows in shapes.items()
+    )
+    return raised == len(patches)
+
+
+def write(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> None:
+    """What flows own; the flows themselves and their members are written."""
     edges = [cells_of(edge) for changes in batch for edge in changes.edges]
     run_many(connection, "edge_insert", edges, names=EDGE_NAMES)
     resolved = [cells(resolution) for changes in batch for resolution in changes.resolved]
@@ -68,22 +80,13 @@ def write(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: in
     run_many(connection, "log_append", notes, first=(now_ms,))
 
 
-def _patch(connection: sqlite3.Connection, patches: Iterable[FlowPatch]) -> None:
-    shapes: dict[tuple[str, ...], list[list[Cell]]] = {}
-    for flow in patches:
-        row = cells((flow.id, *flow.patch.values()))
-        shapes.setdefault(tuple(flow.patch), []).append(row)
-    for names, rows in shapes.items():
-        run_many(connection, "flow_patch", rows, names=names)
-
-
 def add_lines(connection: sqlite3.Connection, lines: Sequence[Line]) -> None:
     run_many(connection, "line_upsert", [cells_of(line) for line in lines], names=LINE_NAMES)
 
 
-def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -> None:
+def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -> int:
     rows = [(*insert_cells(head), head.flow, head.deps_open) for head in heads]
-    run_many(connection, "member_insert", rows, names=MEMBER_COLUMNS)
+    return run_many(connection, "member_insert", rows, names=MEMBER_COLUMNS)
 
 
 def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending | Unreadable]:
@@ -112,9 +115,8 @@ def _free(connection: sqlite3.Connection, turn: Turn) -> list[str]:
     if turn.only:
         wanted = ids_json(turn.only)
         return _ids.decode(one_text(connection, "flow_with_lines_among", wanted, now_ms))
-    # Timers first: there are always flows with lines where much is done.
-    found = _ids.decode(one_text(connection, "flow_due", now_ms, limit))
-    found += _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
+    found = _ids.decode(one_text(connection, "flow_with_lines", turn.after, now_ms, limit))
     if len(found) < limit and turn.after:
         found += _ids.decode(one_text(connection, "flow_with_lines", "", now_ms, limit))
-    return list(dict.fromkeys(found))
+    found += _ids.decode(one_text(connection, "flow_due", turn.after, now_ms, limit))
+    return sorted(set(found), key=lambda id: (id <= turn.after, id))

@@ -56,13 +56,13 @@ class _Look:
     def text(self, name: str, ids: Iterable[str], columns: str) -> str:
         return one_text(self._connection, name, ids_json(ids), columns=columns)
 
-    def add_edges(self, text: str) -> None:
-        for edge in self.reader.edges(text):
+    def add_edges(self, edges: Iterable[Edge]) -> None:
+        for edge in edges:
             self.edges.setdefault(edge.flow, {})[edge.upstream, edge.downstream, edge.group] = edge
 
     def edges_of(self, flow: str) -> list[Edge]:
         found = self.edges.get(flow, {})
-        return [found[key] for key in sorted(found)]
+        return [found[key] for key in sorted(found)] if len(found) > 1 else list(found.values())
 
 
 def find(connection: sqlite3.Connection, query: FlowQuery) -> list[Flow]:
@@ -134,13 +134,22 @@ def _heads(look: _Look, sight: Sight, page: Sequence[ExecutionId]) -> list[Execu
 def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
     for limit in {sight.edges for sight in sights if sight.leaving}:
         ids = ids_json(id for s in sights if s.edges == limit for id in s.leaving)
-        look.add_edges(one_text(connection, "edge_leaving", ids, limit, columns=ALL_OF_EDGE))
+        text = one_text(connection, "edge_leaving_few", ids, limit, columns=ALL_OF_EDGE)
+        few = Reader()
+        edges = few.edges(text)
+        if len(edges) + sum(map(len, few.unreadable.values())) >= limit:
+            text = one_text(connection, "edge_leaving", ids, limit, columns=ALL_OF_EDGE)
+            edges = look.reader.edges(text)
+        else:
+            for flow, lost in few.unreadable.items():
+                look.reader.unreadable.setdefault(flow, []).extend(lost)
+        look.add_edges(edges)
     entering = [id for sight in sights for id in sight.entering]
     if entering:
-        look.add_edges(look.text("edge_entering", entering, ALL_OF_EDGE))
+        look.add_edges(look.reader.edges(look.text("edge_entering", entering, ALL_OF_EDGE)))
     whole = [sight.flow for sight in sights if sight.whole]
     if whole:
-        look.add_edges(look.text("edge_whole", whole, ALL_OF_EDGE))
+        look.add_edges(look.reader.edges(look.text("edge_whole", whole, ALL_OF_EDGE)))
 
 
 def _page(connection: sqlite3.Connection, flow: str, page: Members) -> list[ExecutionId]:

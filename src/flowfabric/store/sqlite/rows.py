@@ -59,6 +59,8 @@ _lanes = msgspec.json.Decoder(list[Lane], strict=False)
 _loose_lanes = msgspec.json.Decoder(list[tuple[str, object, object]])
 _raw = msgspec.json.Decoder(list[list[Value | float]])
 _raw_claimed = msgspec.json.Decoder(list[tuple[list[Value | float], str]])
+# Every cell was read as what it is declared to be.
+_attempt: Callable[..., Attempt] = Attempt
 _AttemptRow = tuple[
     str,
     int,
@@ -153,7 +155,7 @@ def decode_attempts(text: str) -> dict[str, list[Attempt]]:
     for id, *cells, body, is_empty in _decoded_attempts(text):
         result = None if is_empty else bytes.fromhex(body)
         named = dict(zip(ATTEMPT_COLUMNS, [*cells, result], strict=True))
-        attempt = msgspec.convert({"execution": id, **named}, Attempt)
+        attempt = _attempt(execution=ExecutionId(id), **named)
         found.setdefault(id, []).append(attempt)
     return found
 

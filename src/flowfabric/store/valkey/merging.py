@@ -7,8 +7,8 @@ can still have one before it; what was read and not yet told is kept.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 from flowfabric.store.valkey.codec import Write
@@ -68,7 +68,7 @@ class Merge:
             end = min(ends, default=None)
             for number, lines in self._read.items():
                 if lines:
-                    told = len(lines) if end is None else sum(1 for _ in _until(lines, end))
+                    told = len(lines) if end is None else bisect_right(lines, end)
                     self._ready += lines[:told]
                     self._read[number] = lines[told:]
             self._ready.sort()
@@ -93,10 +93,6 @@ class Merge:
             if not self._wanted or text.startswith(self._wanted)
         ]
         self._reached[partition] = Spot(write.version, WHOLE)
-
-
-def _until(lines: Sequence[Line], end: Line) -> takewhile[Line]:
-    return takewhile(lambda line: line <= end, lines)
 
 
 def _exclusive(spot: Spot) -> int:

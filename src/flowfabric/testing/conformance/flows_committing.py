@@ -256,3 +256,41 @@ async def test_members_of_a_flow_that_is_not_open_are_not_listed(
     await patch(store, clock, is_open=True)
     assert len(await store.find(Query())) == 3
     assert len(await take(store, clock, 2)) == 2
+
+
+async def test_a_member_of_a_flow_that_is_gone_is_found(store: Store, clock: VirtualClock) -> None:
+    made = drawn(plan("ab"), clock)
+    lost = msgspec.structs.replace(made.members[0].execution, flow=flow_id(9))
+    stray = msgspec.structs.replace(made.members[0], execution=lost)
+    staged = msgspec.structs.replace(made.flow, is_open=False)
+    changes = Changeset(new_flows=[staged], members=[stray, *made.members[1:]])
+    assert await store.commit(changes, clock.now_ms())
+    assert [row.id for row in await store.find(Query())] == [member("a")]
+
+
+async def test_the_key_of_a_member_is_its_own_business(store: Store, clock: VirtualClock) -> None:
+    made = drawn(plan("a"), clock)
+    keyed = msgspec.structs.replace(
+        made.members[0], key="k", digest="d", key_until_ms=clock.now_ms() + 1_000
+    )
+    assert await store.commit(whole(made._replace(members=[keyed])), clock.now_ms())
+    (other,) = await put(store, clock, build.order(5, key="k", digest="e"))
+    assert other.id != member("a")
+
+
+async def test_no_line_is_written_and_done_at_once(store: Store, clock: VirtualClock) -> None:
+    await put_flow(store, clock, plan("a"))
+    flow, before = await flow_of(store), await everything(store)
+    both = Changeset(flows=[FlowPatch(FLOW, flow.rev, {})], lines=[line(1)], done=[line(1)])
+    with pytest.raises(IllegalTransition):
+        await store.commit(both, clock.now_ms())
+    assert await everything(store) == before
+
+
+async def test_no_member_is_in_two_changesets_of_a_call(store: Store, clock: VirtualClock) -> None:
+    first, second = drawn(plan("a"), clock), drawn(plan("b", flow=flow_id(2)), clock)
+    with pytest.raises(IllegalTransition):
+        await store.commit_each(
+            [whole(first), whole(second._replace(members=first.members))], clock.now_ms()
+        )
+    assert (await look(store, Sight(flow=FLOW))).flow is None

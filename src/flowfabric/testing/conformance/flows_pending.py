@@ -167,6 +167,17 @@ async def test_a_round_goes_through_all_flows(store: Store, clock: VirtualClock)
     assert third == [flows[4], flows[0]]
 
 
+async def test_timers_take_their_turn_among_the_lines(store: Store, clock: VirtualClock) -> None:
+    flows = await several(store, clock, 3)
+    timed = sorted(flow_id(number) for number in range(4, 7))
+    for flow in timed:
+        await put_flow(store, clock, plan("a", flow=flow, deadline_ms=clock.now_ms() + 10))
+    clock.advance(10)
+    every = sorted([*flows, *timed])
+    assert ids(await take_flows(store, clock, limit=4, after=every[3])) == [*every[4:], *every[:2]]
+    assert ids(await take_flows(store, clock, limit=1)) == every[2:3]
+
+
 async def test_only_the_named_flows_are_given_out(store: Store, clock: VirtualClock) -> None:
     flows = await several(store, clock, 4)
     wanted = (flows[2], flows[0])

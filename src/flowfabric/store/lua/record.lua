@@ -1,0 +1,144 @@
+-- An execution as one text: what functions look at, then all columns as MessagePack.
+--
+-- The first part, its front, has a fixed shape. The second is a map that is only ever added to: of a
+-- name that is there twice the last one counts, so nothing has to be unpacked. Lines of its history
+-- are among it, each under the name `log`. When it has become long it is put together anew, and
+-- its lines move to a list of their own.
+--
+-- Executions with equal fronts are equal in everything that functions look at. What is to be done
+-- is worked out once for each front, as a plan, and then copied.
+
+local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0dddddddddddBH'
+local CELLS_BYTES = 102
+local MAP, ARRAY = 222, 220
+local PAIRS_MAX = 100
+local LOG_LINES_MAX = 1000
+-- Lua's unpack stops at 8000 values.
+local CELLS_MAX = 4000
+
+-- A global is looked up through several tables each time: what is used often is bound once, when
+-- the first function is called.
+local function globals()
+  return redis.call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber,
+    tostring, type, unpack
+end
+local call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber, tostring,
+  type, unpack = nil
+local pack, part_of, is_cluster
+local function bind()
+  call, cjson, cmsgpack, struct, ipairs, math, pairs, pcall, string, table, tonumber, tostring,
+    type, unpack = globals()
+  pack, part_of = cmsgpack.pack, string.sub
+  local is_told, told = pcall(call, 'INFO', 'cluster')
+  is_cluster = not (is_told and string.find(told, 'cluster_enabled:0', 1, true))
+end
+
+local function known(number)
+  return number >= 0 and number or nil
+end
+
+-- The front of a record, and where it ends.
+local function front_of(text)
+  local high, low = string.byte(text, 1, 2)
+  local last = low and high * 256 + low + 3 or #text
+  return part_of(text, 1, last), last
+end
+
+-- What the front says, by the names of the columns; `count` is how many pairs follow it. Of one that
+-- cannot be read nothing is known.
+local function read_front(front)
+  local is_read, _, state, reason, token, kind, namespace, lane, rev, epoch, until_ms, due_ms,
+    attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, _, count =
+    pcall(struct.unpack, CELLS, front)
+  if not is_read then
+    return {rev = 1, epoch = 0, next_attempt = 0, is_broken = true}
+  end
+  return {
+    state = state, reason = reason, lease_token = token, next_kind = kind, namespace = namespace,
+    lane = lane, rev = rev, epoch = epoch, lease_until_ms = known(until_ms),
+    due_ms = known(due_ms), attempt = attempt, priority = priority, created_ms = created_ms,
+    next_attempt = next_attempt, attempt_left_ms = known(left_ms),
+    deadline_ms = known(deadline_ms), started_ms = known(started_ms), count = count,
+  }
+end
+
+local function read_row(text)
+  return read_front((front_of(text)))
+end
+
+local function write_front(row)
+  local state, reason, token = row.state or '', row.reason or '', row.lease_token or ''
+  local kind, namespace, lane = row.next_kind or '', row.namespace or '', row.lane or ''
+  local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #lane
+  return struct.pack(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
+    #namespace, namespace, #lane, lane, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
+    row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
+    row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
+    MAP, row.count)
+end
+
+-- All columns of a record: those that the front does not say.
+local function columns_of(text)
+  local is_read, columns = pcall(function()
+    local _, last = front_of(text)
+    return cmsgpack.unpack(part_of(text, last - 2))
+  end)
+  return is_read and type(columns) == 'table' and columns or {}
+end
+
+-- Columns once each, and lines.
+local function unrolled(text, last, count)
+  local cells = cmsgpack.unpack(struct.pack('>BH', ARRAY, count * 2) .. part_of(text, last + 1))
+  local columns, lines = {}, {}
+  for place = 1, count * 2, 2 do
+    if cells[place] == 'log' then
+      lines[#lines + 1] = cells[place + 1]
+    else
+      columns[cells[place]] = cells[place + 1]
+    end
+  end
+  return columns, lines
+end
+
+-- The same record without what was written over; its lines go to a list.
+local function shortened(text, history)
+  local front, last = front_of(text)
+  local row = read_front(front)
+  local is_read, columns, lines = pcall(unrolled, text, last, row.count)
+  if not is_read then
+    return text
+  end
+  local parts = {''}
+  for name, value in pairs(columns) do
+    parts[#parts + 1] = pack(name, value)
+  end
+  if #lines > 0 and call('RPUSH', history, unpack(lines)) > LOG_LINES_MAX then
+    call('LTRIM', history, -LOG_LINES_MAX, -1)
+  end
+  row.count = #parts - 1
+  parts[1] = write_front(row)
+  return table.concat(parts)
+end
+
+-- Read these records at once.
+local function read_all(keys)
+  if #keys <= CELLS_MAX then
+    return #keys > 0 and call('MGET', unpack(keys)) or {}
+  end
+  local texts = {}
+  for first = 1, #keys, CELLS_MAX do
+    local last = math.min(first + CELLS_MAX - 1, #keys)
+    for place, text in ipairs(call('MGET', unpack(keys, first, last))) do
+      texts[first + place - 1] = text
+    end
+  end
+  return texts
+end
+
+local function read_texts(base, ids)
+  local keys = {}
+  for place, uuid in ipairs(ids) do
+    keys[place] = base .. ':x:' .. uuid
+  end
+  return read_all(keys)
+end
