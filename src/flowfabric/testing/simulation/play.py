@@ -28,7 +28,7 @@ from flowfabric.testing.simulation.wishes import LANES, Wishes
 from flowfabric.testing.simulation.workers import Worker
 from flowfabric.testing.simulation.world import Alarm, World
 
-ENGINES, WORKERS, CLIENTS = 2, 3, 2
+ENGINES, WORKERS, CLIENTS = 2, 2, 2
 REST_SECONDS = 5.0
 PEACE_SECONDS = 1_800.0
 COMES_BACK_SECONDS = 10.0
@@ -117,6 +117,16 @@ def _listening(world: World) -> Iterator[None]:
         logger.setLevel(was[1])
 
 
+def _begin_worker(process: Process) -> None:
+    Worker(process).begin()
+
+
+def _begin_app(process: Process) -> None:
+    """Both in one process: what ends here is dispatched here."""
+    begin_engine(process)
+    Worker(process).begin()
+
+
 class Stage:
     """Who is there, and what happens when."""
 
@@ -131,7 +141,8 @@ class Stage:
         for number in range(ENGINES):
             self._enter(f"engine-{number}", begin_engine)
         for number in range(WORKERS):
-            self._enter(f"worker-{number}", lambda process: Worker(process).begin())
+            self._enter(f"worker-{number}", _begin_worker)
+        self._enter("app-0", _begin_app)
         for number in range(CLIENTS):
             self._enter(f"client-{number}", self._begin_client)
         await self._world.has_done(self._steps)

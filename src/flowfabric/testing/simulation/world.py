@@ -24,7 +24,7 @@ from flowfabric.testing.faults import Verb
 from flowfabric.testing.invariants import broken, broken_promises
 from flowfabric.testing.picture import Picture, look
 from flowfabric.testing.simulation.dials import CALM, STORMY
-from flowfabric.testing.simulation.flow_judge import broken_family, family_of
+from flowfabric.testing.simulation.flow_judge import broken_whole, whole_of
 from flowfabric.testing.simulation.ledger import Broken, Ledger
 from flowfabric.testing.simulation.timeline import Timeline
 from flowfabric.testing.simulation.watched import WatchedStore
@@ -150,8 +150,8 @@ class World:
             raise
 
     async def _judge_flow(self, id: FlowId) -> None:
-        family = await family_of(self.store, id)
-        said = broken_family(family) if family is not None else []
+        whole = await whole_of(self.store, id)
+        said = broken_whole(whole) if whole is not None else []
         if said:
             raise Broken("\n".join(said))
 
