@@ -14,6 +14,8 @@ from flowfabric.engine.retention_trimmer import RetentionTrimmer
 from flowfabric.engine.sweeping import Scope, Swept
 from flowfabric.errors import ExecutionNotFound, FlowNotFound
 from flowfabric.store import Store
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.purging import rows_of
@@ -232,3 +234,18 @@ def test_every_outcome_has_its_own_span() -> None:
     assert msgspec.json.encode(RetentionPolicy()) == b"{}"
     with pytest.raises(ValueError, match="not ended"):
         policy.kept_ms(Outcome.NONE)
+
+
+async def test_nothing_goes_early_by_a_clock_that_was_ahead(clock: VirtualClock) -> None:
+    """It is set right after the look, by another duty of the same engine."""
+    desk = FlowDesk(MemoryStore(clock), clock)
+    await desk.engine.open()
+    id = await desk.completed(order(0, policy=keeping(completed_ms=2_000)))
+    ahead = FollowingClock(VirtualClock(clock.now_ms() + 2_000))
+
+    async def set_right() -> None:
+        ahead.follow(clock.now_ms())
+
+    slow = FaultyStore(desk.store, [Fault(Verb.DEPARTING, 1, Kind.DELAY, hook=set_right)])
+    assert (await RetentionTrimmer(slow, ahead).run_once()).processed == 0
+    assert (await desk.head(id)).state is State.COMPLETED
