@@ -46,13 +46,16 @@ class LiveBoard:
         self._recent.append(happening)
 
     def show(self, board: Board) -> None:
+        self._live.update(self.frame(board), refresh=True)
+
+    def frame(self, board: Board) -> Group:
         rows: list[RenderableType] = [self._counts(board), _workers(board), ""]
         taken = _TOP_LINES
         if board.members:
             rows += [_flow(board), ""]
             taken += tree.height() + 1
         rows.append(self._latest(self._live.console.size.height - taken))
-        self._live.update(Group(*rows), refresh=True)
+        return Group(*rows)
 
     def _counts(self, board: Board) -> Table:
         counts: Counter[PublicState] = Counter()

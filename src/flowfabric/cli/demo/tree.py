@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 _GUIDE = 4
-_LABEL_WIDTH = 30
+_LABEL_WIDTH = 32
 _STATE_WIDTH = 11
 
 _WORDS = {
@@ -76,8 +76,8 @@ def branches() -> tuple[Branch, ...]:
         _member("send invitation"),
         _member(
             "translate invitation",
-            _member(premiere.SKIPPED),
-            _member("tell the editor"),
+            Branch("on success: print it", (premiere.SKIPPED,)),
+            Branch("on failure: tell editor", ("tell the editor",)),
         ),
     )
 
