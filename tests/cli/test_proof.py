@@ -123,7 +123,7 @@ ENDED = FlowProof(
     {
         "model swift": member(PublicState.COMPLETED, "an answer"),
         "model huge": member(PublicState.CANCELLED, "sibling_quorum_satisfied", stopped=True),
-        "write invitation": member(PublicState.COMPLETED, "Come: an answer", attempts=2),
+        "write invitation": member(PublicState.COMPLETED, "See it: an answer", attempts=2),
         "print translation": member(PublicState.SKIPPED, "dependency_impossible", attempts=0),
     }
 )
@@ -165,6 +165,6 @@ def test_the_summary_says_whether_something_is_missing(problems: list[str], titl
     assert "  race         model swift won; its answer was passed on to write invitation" in lines
     assert "  stopped      while they ran: model huge" in lines
     assert "  skipped      print translation never ran: 0 attempts, 0 effects" in lines
-    assert "│   └── model huge              cancelled  sibling_quorum_satisfied" in lines
-    assert "├── write invitation            done       in attempt 2" in lines
+    assert "│   └── model huge               cancelled  sibling_quorum_satisfied" in lines
+    assert "├── write invitation             done       in attempt 2" in lines
     assert [f"  ! {problem}" for problem in problems] == [one for one in lines if " ! " in one]

@@ -49,7 +49,7 @@ def shown(board: Board, *, width: int = 80, lines: int = 24) -> list[str]:
 def told(board: Board, label: str) -> tuple[str, str]:
     """The state and the note on the line that begins with these words."""
     (line,) = [line for line in shown(board) if line.lstrip("│├└─ ").startswith(label)]
-    return line[32:43].strip(), line[43:].strip()
+    return line[33:44].strip(), line[44:].strip()
 
 
 @pytest.mark.parametrize(("width", "lines", "latest"), [(80, 24, 3), (120, 40, 12), (60, 20, 0)])

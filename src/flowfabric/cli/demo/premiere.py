@@ -72,7 +72,7 @@ def open_studio(app: App, notes: Notes) -> Studio:
     async def write(ctx: Context, answer: str) -> str:
         await asyncio.sleep(_PAUSE_SECONDS)
         notes.finished(ctx)
-        return f"Come and see: {answer}"
+        return f"See it: {answer}"
 
     @app.task(lane=LANE, priority=FIRST)
     async def read(ctx: Context, reader: str, text: str) -> str:
@@ -122,7 +122,7 @@ def premiere_of(app: App, studio: Studio) -> Premiere:
         _want(made, film, f"render film {number}", f"film {number}")
     for label, model in models.items():
         _want(made, model, label, f"{label} saw {FILMS} films")
-    _want(made, text, DOWNSTREAM, f"Come and see: {WINNER} saw {FILMS} films")
+    _want(made, text, DOWNSTREAM, f"See it: {WINNER} saw {FILMS} films")
     for label, reader in readers.items():
         _want(made, reader, label, _vote(label))
     _want(made, sent, "send invitation", "sent: Ann agrees, Ben agrees")

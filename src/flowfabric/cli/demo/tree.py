@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 _GUIDE = 4
-_LABEL_WIDTH = 32
+_LABEL_WIDTH = 33
 _STATE_WIDTH = 11
 
 _WORDS = {
