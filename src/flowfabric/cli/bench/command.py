@@ -83,13 +83,15 @@ def limit(
 ) -> None:
     """Measure the records of a cycle with the raw client, no engine.
 
-    The same tables, columns and rows as `ff bench cycle` writes, in transactions of 100 rows for
-    each of submit, claim and complete. What the engine reaches of this is `share_of_limit`.
+    The same records as `ff bench cycle` writes, in transactions of 100 executions for each of
+    submit, claim and complete, in a store of its own beside the one that is named: a file, a
+    schema or a prefix, removed afterwards. What the engine reaches of this is `share_of_limit`.
 
     \b
     Examples:
       ff bench limit --store 'sqlite?synchronous=NORMAL'
       ff bench limit --store sqlite:///x.db --n 50000 --json
+      ff bench limit --store postgres                  a private server, gone afterwards
     """
     from statistics import median
 
