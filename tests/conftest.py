@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 import asyncpg
+import msgspec
 import pytest
 from hypothesis import settings
 
-from flowfabric.core.ids import ExecutionId, partition_of
+from flowfabric.core.ids import ExecutionId
 from flowfabric.store import Store, open_store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
-from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from tests.servers import SERVERS, store_url
@@ -107,8 +107,11 @@ async def write_raw(
 ) -> None:
     """Past the store, as a raw client could."""
     if isinstance(store, ValkeyStore):
-        key = f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
-        await store.caller.one(command(key, "HSET", key, column, text))
+        key = store.keys.execution(id)
+        kept = await store.caller.one(command(key, "GET", key))
+        assert isinstance(kept, bytes)
+        changed = msgspec.msgpack.decode(kept) | {column: text}
+        await store.caller.one(command(key, "SET", key, msgspec.msgpack.encode(changed)))
         return
     raw = await asyncpg.connect(store.address.dsn)
     table = f'"{store.address.schema}".execution'

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from flowfabric.core.ids import ExecutionId, partition_of
+import msgspec
+
+from flowfabric.core.ids import ExecutionId
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.calls import command
-from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.link import Cell, Reply, pack
 
 
@@ -32,5 +33,9 @@ async def keys(store: ValkeyStore, pattern: str = "*") -> set[str]:
     return found
 
 
-def head_key(store: ValkeyStore, id: ExecutionId) -> str:
-    return f"{store.keys.partition(partition_of(id))}:x:{uuid_of(id)}"
+async def columns(store: ValkeyStore, id: ExecutionId) -> dict[str, object]:
+    """What is kept of an execution."""
+    key = store.keys.execution(id)
+    text = await ask(store, key, "GET", key)
+    assert isinstance(text, bytes)
+    return msgspec.msgpack.decode(text, type=dict[str, object])

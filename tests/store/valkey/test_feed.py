@@ -15,7 +15,7 @@ from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order, submissions
-from flowfabric.testing.conformance.steps import apply, in_threads, put
+from flowfabric.testing.conformance.steps import apply, head, in_threads, put
 from flowfabric.testing.servers import ValkeyServer
 from tests.store.valkey.conftest import Opener
 from tests.store.valkey.raw import ask
@@ -151,10 +151,18 @@ async def test_a_history_keeps_its_last_thousand_lines(
     await store.migrate()
     row = (await put(store, clock, order(0)))[0]
     key = f"{store.keys.partition(7)}:log:{uuid_of(row.id)}"
-    lines = [f"{number}-1\tactive\tx\t1\tnoted\t0\t0\t{{}}" for number in range(1_100)]
+    lines = [f"{number}-1\tactive\t1\tnoted\t0\t0\t{{}}" for number in range(1_100)]
     await ask(store, key, "RPUSH", key, *lines)
-    await apply(store, clock, change_priority(row, clock.now_ms(), 3))
+    for number in range(1, 41):
+        await apply(
+            store, clock, change_priority(await head(store, row.id), clock.now_ms(), number)
+        )
     assert await ask(store, key, "LLEN", key) == 1_000
+    events = await store.tail(Feed(limit=10_000))
+    assert len(events) == 41
+    history = await store.tail(Feed(execution=row.id, limit=10_000))
+    assert [event.cursor for event in history[-41:]] == [event.cursor for event in events]
+    assert 1_000 < len(history) < 1_041
 
 
 async def test_a_cursor_of_a_store_that_was_dropped_has_expired(

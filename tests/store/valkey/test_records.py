@@ -9,13 +9,13 @@ import pytest
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Query
 from flowfabric.store.valkey import ValkeyStore
-from flowfabric.store.valkey.codec import record, uuid_of
+from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.library import library_name
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.conformance.steps import apply, put, put_and_take
 from tests.store.valkey.conftest import Opener
-from tests.store.valkey.raw import ask, ask_all, head_key, keys
+from tests.store.valkey.raw import ask, ask_all, columns, keys
 
 
 async def used(store: ValkeyStore, clock: VirtualClock) -> None:
@@ -28,7 +28,7 @@ async def used(store: ValkeyStore, clock: VirtualClock) -> None:
             key=f"key-{number}",
             digest="d",
             tags={"a.b": "c"},
-            payload=b"x" * 100,
+            payload=b"x" * 300,
             delay_until_ms=clock.now_ms() + 1_000 if number == 3 else None,
         )
         if number < 2:
@@ -38,22 +38,22 @@ async def used(store: ValkeyStore, clock: VirtualClock) -> None:
             await put(store, clock, one)
 
 
-async def test_a_head_is_a_hash_with_the_names_of_the_columns(
+async def test_a_head_is_messagepack_with_the_names_of_the_columns(
     url: str, opener: Opener, clock: VirtualClock
 ) -> None:
     store = opener(url)
     await store.migrate()
     lease = await put_and_take(store, clock, order(0, lane="mail", payload=b'{"to":"x"}'))
-    key = head_key(store, lease.id)
-    shown = record(await ask(store, key, "HGETALL", key))
-    assert {name: shown[name] for name in ("state", "lane", "worker", "epoch", "payload")} == {
+    shown = await columns(store, lease.id)
+    names = ("state", "lane", "worker", "epoch", "payload", "lease_until_ms")
+    assert {name: shown[name] for name in names} == {
         "state": "active",
         "lane": "mail",
         "worker": "worker-1",
-        "epoch": "1",
+        "epoch": 1,
         "payload": '{"to":"x"}',
+        "lease_until_ms": lease.until_ms,
     }
-    assert shown["lease_until_ms"] == str(lease.until_ms)
 
 
 async def test_every_key_has_the_prefix_and_the_tag_of_its_scope(
@@ -133,7 +133,7 @@ async def test_the_keys_of_an_execution_carry_one_tag(
     await used(store, clock)
     prefix, uuid = store.address.prefix, uuid_of(execution_id(1, partition=50))
     mine = {key for key in await keys(store, f"{prefix}:*") if uuid in key}
-    kinds = ("x", "payload", "tags", "log", "attempt")
+    kinds = ("x", "payload", "tags", "attempt")
     assert mine == {
         f"{prefix}:{{fp:50}}:{kind}:{uuid}{':0' if kind == 'attempt' else ''}" for kind in kinds
     }

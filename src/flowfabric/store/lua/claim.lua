@@ -13,19 +13,9 @@ local PARTITIONS_MAX = 65536
 local function read_ask(args)
   local ask = {
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
-    until_ms = args[9], is_start = args[10] == '1', now = args[1], lanes = {},
-    detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+    until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
+    lanes = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
-  -- What is the same for every row that is taken.
-  ask.cells = {
-    'state', 'active', 'lease_token', ask.token, 'lease_until_ms', ask.until_ms,
-    'worker', ask.worker, 'updated_ms', ask.now, 'reason', ask.is_start and 'none' or 'granted',
-  }
-  if ask.is_start then
-    for _, cell in ipairs({'attempt_state', 'running_attempt', 'attempt_started_ms', ask.now}) do
-      ask.cells[#ask.cells + 1] = cell
-    end
-  end
   for number = 1, tonumber(args[11]) do
     ask.lanes[number] = args[11 + number]
   end
@@ -43,12 +33,17 @@ local function is_before(first, second)
   return false
 end
 
--- Few rows of each queue are looked at first, more of those that are taken from.
+-- Some rows of each queue are read first, more of those that are taken from.
 local function fill(queue)
   local past = queue.offset + queue.chunk
-  queue.found = redis.call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
-  queue.at, queue.offset, queue.chunk = 1, past, math.min(queue.chunk * 4, CHUNK_MAX)
-  queue.score = tonumber(queue.found[2])
+  local found, ids = redis.call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES'), {}
+  for place = 1, #found, 2 do
+    ids[#ids + 1] = found[place]
+  end
+  queue.found, queue.at, queue.offset = found, 1, past
+  queue.texts = read_texts(queue.scope.base, ids)
+  queue.chunk = math.min(queue.chunk * 4, CHUNK_MAX)
+  queue.score = tonumber(found[2])
 end
 
 local function advance(queue)
@@ -80,37 +75,15 @@ local function best_of(queues)
   return best
 end
 
--- The columns that a claim counts on, if the row is ready as its queue says. What only an earlier
--- attempt leaves behind is read if there was one.
-local function read_ready(base, uuid)
-  local key = base .. ':x:' .. uuid
-  local cells = redis.call('HMGET', key, 'state', 'rev', 'epoch', 'due_ms', 'deadline_ms',
-    'attempt_left_ms', 'attempt', 'next_kind')
-  if not READY[cells[1]] then
-    return nil
-  end
-  local row = {
-    state = cells[1], rev = cells[2], epoch = cells[3], due_ms = cells[4] or '',
-    deadline_ms = cells[5], left_ms = tonumber(cells[6]), attempt = cells[7], kind = cells[8],
-    gone = {},
-  }
-  if row.attempt or row.epoch or row.kind then
-    local more = redis.call('HMGET', key, 'next_attempt', 'started_ms', 'renewed_ms', 'lost',
-      'attempt_kind', 'attempt_until_ms')
-    row.next_attempt, row.started_ms, row.renewed_ms = more[1], more[2], more[3]
-    row.lost, row.attempt_kind, row.attempt_until_ms = more[4], more[5], more[6]
-  end
-  return row
-end
-
 local function queues_of(scopes, ask)
-  local queues = {}
+  local queues, share = {}, ask.limit / (#scopes * #ask.lanes)
+  local chunk = math.max(CHUNK_MIN, math.min(CHUNK_MAX, math.ceil(share)))
   for rank, scope in ipairs(scopes) do
     for _, lane in ipairs(ask.lanes) do
       local name = queue_name(ask.namespace, lane)
       local queue = {
-        key = scope.base .. ':ready:' .. name, name = name, lane = lane, scope = scope,
-        rank = rank, offset = 0, chunk = CHUNK_MIN,
+        key = scope.base .. ':ready:' .. name, name = name, scope = scope,
+        rank = rank, offset = 0, chunk = chunk,
       }
       fill(queue)
       queue.first = queue.score and whole(queue.score) or ''
@@ -153,90 +126,67 @@ local function choose(scopes, ask, taken, args)
       return queue.scope.refusal
     end
     local uuid = queue.found[queue.at]
-    local row = read_ready(queue.scope.base, uuid)
-    if row then
-      row.scope, row.uuid, row.lane = queue.scope, uuid, queue.lane
-      taken[#taken + 1] = row
+    local text = queue.texts[(queue.at + 1) / 2]
+    local head = text and decode(text)
+    if head and READY[head.state] then
+      taken[#taken + 1] = {scope = queue.scope, uuid = uuid, head = head, queue = queue.key}
     else
       gather(queue.scope.removed, queue.key, uuid)
     end
-    advance(queue)
+    if #taken < ask.limit then
+      advance(queue)
+    end
   end
 end
 
-local function earlier(first, second)
-  return tonumber(second) < tonumber(first) and second or first
-end
-
--- An attempt begins: which one, and how long it may take, was said by the last decision. A column
--- that has its usual value is not kept.
-local function begin(ask, row, set, after)
-  local gone = row.gone
-  after.attempt = row.next_attempt or '0'
-  set[#set + 1], set[#set + 2] = 'attempt', after.attempt
-  if not row.started_ms then
-    set[#set + 1], set[#set + 2] = 'started_ms', ask.now
-  end
-  if row.kind then
-    set[#set + 1], set[#set + 2] = 'attempt_kind', row.kind
-  elseif row.attempt_kind then
-    gone[#gone + 1] = 'attempt_kind'
-  end
-  if row.left_ms then
-    local limit = whole(tonumber(ask.now) + row.left_ms)
-    set[#set + 1], set[#set + 2] = 'attempt_until_ms', limit
-    after.due_ms = earlier(after.due_ms, limit)
-  elseif row.attempt_until_ms then
-    gone[#gone + 1] = 'attempt_until_ms'
-  end
-  if row.lost then
-    gone[#gone + 1] = 'lost'
-  end
+-- An attempt begins: which one, and how long it may take, was said by the last decision.
+local function begin(ask, head)
+  head.attempt, head.attempt_kind = head.next_attempt or 0, head.next_kind
+  head.attempt_state, head.attempt_started_ms = 'running_attempt', ask.now_ms
+  head.started_ms, head.lost = head.started_ms or ask.now_ms, nil
+  local left_ms = tonumber(head.attempt_left_ms)
+  head.attempt_until_ms = left_ms and ask.now_ms + left_ms
+  head.due_ms = math.min(head.due_ms, head.attempt_until_ms or head.due_ms)
 end
 
 local function take(row, ask)
-  local scope, gone, epoch = row.scope, row.gone, (tonumber(row.epoch) or 0) + 1
-  local key = scope.base .. ':x:' .. row.uuid
-  local after = {
-    state = 'active', namespace = ask.namespace, lane = row.lane, attempt = row.attempt,
-    epoch = epoch,
-    due_ms = row.deadline_ms and earlier(ask.until_ms, row.deadline_ms) or ask.until_ms,
-  }
-  local set = {'rev', (tonumber(row.rev) or 1) + 1, 'epoch', epoch, unpack(ask.cells)}
-  if row.renewed_ms then
-    gone[1] = 'renewed_ms'
-  end
+  local scope, head = row.scope, row.head
+  local due_ms = head.due_ms
+  head.rev, head.epoch = (tonumber(head.rev) or 1) + 1, (tonumber(head.epoch) or 0) + 1
+  head.state, head.reason = 'active', not ask.is_start and 'granted' or 'none'
+  head.lease_token, head.lease_until_ms, head.worker = ask.token, ask.until_ms, ask.worker
+  head.updated_ms, head.renewed_ms = ask.now_ms, nil
+  head.due_ms = math.min(ask.until_ms, tonumber(head.deadline_ms) or ask.until_ms)
+  local detail = ask.detail .. (head.next_kind or 'initial') .. '"}'
   if ask.is_start then
-    begin(ask, row, set, after)
+    begin(ask, head)
   end
-  set[#set + 1], set[#set + 2] = 'due_ms', after.due_ms
-  redis.call('HSET', key, unpack(set))
-  if #gone > 0 then
-    redis.call('HDEL', key, unpack(gone))
+  scope.changed[row.uuid] = head
+  gather(scope.removed, row.queue, row.uuid)
+  if head.due_ms ~= due_ms then
+    gather(scope.added, scope.base .. ':due', head.due_ms, row.uuid)
   end
-  index(scope, row.uuid, row, after)
-  local detail = ask.detail .. (row.kind or 'initial') .. '"}'
-  log(scope, row.uuid, ask.is_start and 'claimed' or 'granted', after, detail)
+  log(scope, row.uuid, head, ask.is_start and 'claimed' or 'granted', detail)
 end
 
--- Write what was chosen; answers the ids of what was taken, by partition.
+-- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
 local function take_all(scopes, ask, taken, hints)
-  local changes = {}
   for _, row in ipairs(taken) do
     take(row, ask)
-    row.scope.taken = row.scope.taken or {row.scope.number}
-    table.insert(row.scope.taken, row.uuid)
   end
-  local ids = {}
+  local changes = {}
   for _, scope in ipairs(scopes) do
     if scope.is_touched then
-      ids[#ids + 1] = scope.taken
       for _, change in ipairs(close(scope, hints)) do
         changes[#changes + 1] = change
       end
     end
   end
-  return {'ok', scopes[1] and scopes[1].at_ms or 0, ids, changes}
+  local rows = {}
+  for place, row in ipairs(taken) do
+    rows[place] = {row.scope.number, row.uuid, row.scope.texts[row.uuid]}
+  end
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, changes}
 end
 
 -- The best of one partition.
@@ -258,15 +208,14 @@ register('claim_one', function(keys, args)
   end
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
-  local cells = redis.call('HMGET', scope.base .. ':x:' .. uuid, 'namespace', 'lane')
+  local head = head_of(scope, uuid)
   for _, lane in ipairs(ask.lanes) do
-    if cells[1] == ask.namespace and cells[2] == lane then
-      local row = read_ready(scope.base, uuid)
-      watch(scope, ask.namespace, lane)
-      if row then
-        row.scope, row.uuid, row.lane, scope.is_touched = scope, uuid, lane, true
-        return take_all({scope}, ask, {row}, args[4])
-      end
+    if head and READY[head.state] and head.namespace == ask.namespace and head.lane == lane then
+      watch(scope, head)
+      scope.is_touched = true
+      local queue = ready_key(scope, ask.namespace, lane)
+      local row = {scope = scope, uuid = uuid, head = head, queue = queue}
+      return take_all({scope}, ask, {row}, args[4])
     end
   end
   return {'ok', scope.at_ms, {}, {}}

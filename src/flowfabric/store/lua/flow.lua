@@ -7,17 +7,18 @@
 
 -- How many there are, then that many cells each.
 local function read_list(args, position, width)
-  local count = tonumber(args[position])
-  local past = position + 1 + count * width
-  return {first = position + 1, past = past - 1, width = width}, past
+  local count = tonumber(args[position]) * width
+  local past = position + 1 + count
+  return {first = position + 1, past = past - 1, width = width, count = count}, past
 end
 
 local function read_flow(args, position)
-  local flow = {id = args[position], rev = args[position + 1]}
-  if flow.id == '' then
+  if args[position] == '' then
     return nil, position + 1
   end
-  flow.patch, position = read_patch(args, position + 2)
+  local flow = {id = args[position], rev = args[position + 1]}
+  flow.set, position = read_list(args, position + 2, 2)
+  flow.gone, position = read_list(args, position, 1)
   return flow, position
 end
 
@@ -56,8 +57,8 @@ local function set_holds(scope, set, seen)
     return false
   end
   for _, item in ipairs(set.changes) do
-    item.head = read_head(scope.base, item.uuid)
-    if not (item.head and holds(scope, item, item.head)) then
+    local head = scope.heads[item.uuid]
+    if not (head and holds(scope, item, head)) then
       return false
     end
   end
@@ -73,15 +74,15 @@ local function set_holds(scope, set, seen)
 end
 
 local function write_flow(scope, args, flow)
-  local key, patch = scope.base .. ':flow:' .. flow.id, flow.patch
+  local key, set, gone = scope.base .. ':flow:' .. flow.id, flow.set, flow.gone
   if flow.rev == '' then
-    redis.call('HSET', key, slice(args, patch.first, patch.count))
+    redis.call('HSET', key, slice(args, set.first, set.count))
   else
     redis.call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
-      slice(args, patch.first, patch.count))
+      slice(args, set.first, set.count))
   end
-  if patch.gone_count > 0 then
-    redis.call('HDEL', key, slice(args, patch.gone, patch.gone_count))
+  if gone.count > 0 then
+    redis.call('HDEL', key, slice(args, gone.first, gone.count))
   end
   scope.flows[flow.id] = true
 end
@@ -110,10 +111,10 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
 end
 
 local function write_note(scope, uuid, kind, detail)
-  local cells = redis.call('HMGET', scope.base .. ':x:' .. uuid, 'state', 'attempt', 'epoch')
-  if cells[1] then
-    local row = {state = cells[1], attempt = cells[2] or nil, epoch = cells[3] or nil}
-    log(scope, uuid, kind, row, detail)
+  local head = head_of(scope, uuid)
+  if head then
+    scope.changed[uuid] = head
+    log(scope, uuid, head, kind, detail)
   end
 end
 
@@ -127,12 +128,12 @@ local function write_group(scope, downstream, name, text)
   redis.call('HSET', scope.base .. ':groups:' .. downstream, name, text)
 end
 
-local function write_set(scope, args, set, is_known)
+local function write_set(scope, args, set)
   for _, item in ipairs(set.members) do
     write_new(scope, args, item)
   end
   for _, item in ipairs(set.changes) do
-    write(scope, args, item, is_known)
+    write(scope, args, item)
   end
   if set.flow then
     write_flow(scope, args, set.flow)
@@ -147,51 +148,48 @@ local function write_set(scope, args, set, is_known)
 end
 
 -- What has to be known of a changeset that will be written.
-local function prepare_set(scope, set, attempts)
+local function prepare_set(scope, set)
   for _, item in ipairs(set.changes) do
-    prepare(scope, item, attempts)
+    prepare(scope, item)
   end
   for _, item in ipairs(set.members) do
     if READY[item.head.state] then
-      watch(scope, item.head.namespace, item.head.lane)
+      watch(scope, item.head)
     end
   end
 end
 
--- Arguments from 5 on: shapes of changes, templates of members, each after how many there are, then
--- changesets. Each is written whole or not at all; answers 1 or 0 for each.
+-- Arguments 5 and 6: shapes of changes, templates of members; then changesets. Each is written
+-- whole or not at all; answers 1 or 0 for each.
 register('commit', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local shapes, templates, position
-  shapes, position = read_shapes(args, 5)
-  templates, position = read_templates(args, position)
-  local sets, members = {}, {}
+  local shapes, templates, position = cmsgpack.unpack(args[5]), cmsgpack.unpack(args[6]), 7
+  local sets, members, changes = {}, {}, {}
   while position <= #args do
     local set
     set, position = read_changeset(scope, args, position, shapes, templates)
     sets[#sets + 1] = set
-    for _, item in ipairs(set.members) do
-      members[#members + 1] = item
-    end
+    append(members, set.members)
+    append(changes, set.changes)
   end
-  local seen, attempts, answers, good = look_for_ids(scope, members), {}, {}, {}
+  read_changes(scope, changes)
+  local seen, answers, good = look_for_ids(scope, members), {}, {}
   for number, set in ipairs(sets) do
     local is_good = set_holds(scope, set, seen)
     answers[number] = is_good and 1 or 0
     if is_good then
-      prepare_set(scope, set, attempts)
+      prepare_set(scope, set)
       good[#good + 1] = set
     end
   end
   if #good == 0 then
     return {'ok', scope.at_ms, answers, {}}
   end
-  local is_known = any_exists(attempts)
   for _, set in ipairs(good) do
-    write_set(scope, args, set, is_known)
+    write_set(scope, args, set)
   end
   return {'ok', scope.at_ms, answers, close(scope, args[4])}
 end)

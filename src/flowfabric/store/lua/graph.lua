@@ -1,15 +1,6 @@
 -- Who works on which flow, and parts of a graph in one moment.
 
 local UUID_BYTES = 36
-local CELLS_MAX = 1000
-local PAGE = 500
-
-local function append(list, more)
-  for _, cell in ipairs(more) do
-    list[#list + 1] = cell
-  end
-end
-
 -- Names and texts of lines.
 local function read_lines(base, flow, names)
   local lines = {}
@@ -108,11 +99,12 @@ local function member_page(base, flow, after, limit, states)
   local key, low = base .. ':members:' .. flow, after == '' and '-' or '(' .. after
   while #found < limit do
     local some = redis.call('ZRANGEBYLEX', key, low, '+', 'LIMIT', 0, PAGE)
-    for _, uuid in ipairs(some) do
+    local texts = #states > 0 and read_texts(base, some)
+    for place, uuid in ipairs(some) do
       if #found == limit then
         break
       end
-      if #states == 0 or wanted[redis.call('HGET', base .. ':x:' .. uuid, 'state')] then
+      if not texts or (texts[place] and wanted[decode(texts[place]).state]) then
         found[#found + 1] = uuid
       end
     end
@@ -185,6 +177,16 @@ local function read_each(base, kind, ids)
   return rows
 end
 
+local function read_heads(base, ids)
+  local rows = {}
+  for place, text in ipairs(read_texts(base, ids)) do
+    if text then
+      rows[#rows + 1] = {ids[place], text}
+    end
+  end
+  return rows
+end
+
 -- Argument 4 is the flow, 5 to 8 are whether lines, the whole graph, ends and members are wanted, 9
 -- is how many edges, then lists: heads, leaving, entering, groups, and for members where to begin,
 -- how many, and a list of states.
@@ -218,7 +220,7 @@ register('graph', function(keys, args)
     lines = read_lines(base, flow, redis.call('ZRANGE', base .. ':lines:' .. flow, 0, -1))
   end
   return {
-    row, view.edges, read_each(base, ':groups:', view.groups), read_each(base, ':x:', view.heads),
+    row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
     members, lines,
   }
 end, READ_ONLY)

@@ -1,17 +1,9 @@
 -- New executions with their bodies, tags and keys, all of one partition.
 --
--- What many have in common is sent once, as a template of columns. A small payload is a field of
--- the head, which stays compact up to this size; a larger one has a key of its own.
+-- What many have in common is sent once, as a template of columns. A small payload is a column of
+-- the head; a larger one, which must not be written again with every change, has a key of its own.
 
-local INLINE_BYTES_MAX = 64
-
-local function read_template(args, position)
-  local template = {first = position + 1, count = tonumber(args[position]), due_ms = ''}
-  for cell = template.first, position + template.count, 2 do
-    template[args[cell]] = args[cell + 1]
-  end
-  return template, template.first + template.count
-end
+local INLINE_BYTES_MAX = 256
 
 local function read_item(scope, args, position, templates)
   local template = tonumber(args[position + 2])
@@ -29,32 +21,13 @@ local function read_item(scope, args, position, templates)
   return item, item.extra + item.extra_count
 end
 
--- How many there are, and those.
-local function read_templates(args, position)
-  local templates, count = {}, tonumber(args[position])
-  position = position + 1
-  for number = 1, count do
-    templates[number], position = read_template(args, position)
-  end
-  return templates, position
-end
-
-local function read_items(scope, args)
-  local items = {}
-  local templates, position = read_templates(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_item(scope, args, position, templates)
-  end
-  return items
-end
-
 -- Look at once whether any of the ids is there; only then at each.
 local function look_for_ids(scope, items)
   local keys, seen = {}, {}
   for number, item in ipairs(items) do
     keys[number] = scope.base .. ':x:' .. item.uuid
   end
-  if any_exists(keys) then
+  if #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0 then
     for number, item in ipairs(items) do
       seen[item.uuid] = redis.call('EXISTS', keys[number]) == 1
     end
@@ -75,37 +48,48 @@ local function known(scope, item, seen)
   return seen[item.uuid] and 0 or nil
 end
 
+local function write_key(args, item)
+  redis.call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
+  if args[2] == '' then
+    redis.call('PEXPIREAT', item.key, item.until_ms)
+  end
+end
+
 local function write_new(scope, args, item)
-  local base, uuid, head = scope.base, item.uuid, item.head
-  if #item.payload <= INLINE_BYTES_MAX then
-    redis.call('HSET', base .. ':x:' .. uuid, 'payload', item.payload, slice(args, head.first, head.count))
-  else
-    redis.call('HSET', base .. ':x:' .. uuid, slice(args, head.first, head.count))
-    redis.call('SET', base .. ':payload:' .. uuid, item.payload)
+  local base, uuid, head, values = scope.base, item.uuid, item.head, scope.values
+  local is_small = #item.payload <= INLINE_BYTES_MAX
+  head.payload, head.log = is_small and item.payload or nil, nil
+  index(scope, uuid, nil, nil, head)
+  log(scope, uuid, head, 'submitted', '{}')
+  local size, text = #values, cmsgpack.pack(head)
+  values[size + 1], values[size + 2], scope.texts[uuid] = base .. ':x:' .. uuid, text, text
+  if not is_small then
+    values[size + 3], values[size + 4] = base .. ':payload:' .. uuid, item.payload
+  end
+  if head.flow then
+    gather(scope.added, base .. ':members:' .. head.flow, 0, uuid)
   end
   if item.extra_count > 3 then
     redis.call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
   end
   if item.key then
-    redis.call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
-    if args[2] == '' then
-      redis.call('PEXPIREAT', item.key, item.until_ms)
-    end
+    write_key(args, item)
   end
-  index(scope, uuid, {due_ms = ''}, head)
-  log(scope, uuid, 'submitted', head, '{}')
 end
 
--- Arguments: 5 is how many templates follow, then items: id, payload, template (below zero: only
--- look for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for
--- a new one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
+-- Arguments: 5 is the templates, then items: id, payload, template (below zero: only look for it),
+-- and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new one, 0
+-- for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, answers, fresh = read_items(scope, args), {}, {}
-  local seen = look_for_ids(scope, items)
+  local templates, position, items = cmsgpack.unpack(args[5]), 6, {}
+  while position <= #args do
+    items[#items + 1], position = read_item(scope, args, position, templates)
+  end
+  local seen, answers, fresh = look_for_ids(scope, items), {}, {}
   for number, item in ipairs(items) do
     local answer = known(scope, item, seen)
     answers[number] = answer or (item.is_looked_for and -1 or 1)
@@ -116,7 +100,7 @@ register('insert', function(keys, args)
         seen[item.key] = item.owner
       end
       if READY[item.head.state] then
-        watch(scope, item.head.namespace, item.head.lane)
+        watch(scope, item.head)
       end
     end
   end

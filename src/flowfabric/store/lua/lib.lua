@@ -10,7 +10,11 @@ local READY = {waiting = true, orphaned = true, revoked = true}
 -- the first and the last write of an execution touch it.
 local CLASSES = {completed = 1, failed = 2, cancelled = 3, expired = 4, skipped = 5}
 local OPEN = 0
+-- The last lines of a history are with the head; when they are more than this they move to a list.
+local RECENT_BYTES_MAX = 2000
 local LOG_LINES_MAX = 1000
+-- Lua's unpack stops at 8000 values.
+local CELLS_MAX = 4000
 local PRIORITY_MAX = 9000
 -- A score is exact below 2^53: 9000 priorities times thirty years of milliseconds since 2017.
 local AGE_SPAN_MS = 1e12
@@ -21,10 +25,10 @@ local function whole(number)
 end
 
 -- The place in a ready queue: highest priority first, then oldest; equal ones go by their id.
-local function place(priority, created_ms)
-  local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, tonumber(priority) or 0))
-  local age = math.max(0, math.min(AGE_SPAN_MS - 1, (tonumber(created_ms) or 0) - AGE_FROM_MS))
-  return whole(rank * AGE_SPAN_MS + age)
+local function place(head)
+  local priority, created_ms = tonumber(head.priority) or 0, tonumber(head.created_ms) or 0
+  local rank = PRIORITY_MAX - math.max(0, math.min(PRIORITY_MAX, priority))
+  return rank * AGE_SPAN_MS + math.max(0, math.min(AGE_SPAN_MS - 1, created_ms - AGE_FROM_MS))
 end
 
 -- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
@@ -62,6 +66,11 @@ local function open(base, args)
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
     version = whole(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
+    -- What is known of executions, which of them changed, and records that are written with them.
+    heads = {},
+    changed = {},
+    values = {},
+    texts = {},
     lines = {},
     added = {},
     removed = {},
@@ -71,9 +80,53 @@ local function open(base, args)
   }
 end
 
+-- A record from its text. One that cannot be read has no columns, and its text is not lost.
+local function decode(text)
+  local is_read, record = pcall(cmsgpack.unpack, text)
+  return is_read and type(record) == 'table' and record or {broken = text}
+end
+
+-- Read these records at once.
+local function read_all(keys)
+  if #keys <= CELLS_MAX then
+    return #keys > 0 and redis.call('MGET', unpack(keys)) or {}
+  end
+  local texts = {}
+  for first = 1, #keys, CELLS_MAX do
+    local last = math.min(first + CELLS_MAX - 1, #keys)
+    for place, text in ipairs(redis.call('MGET', unpack(keys, first, last))) do
+      texts[first + place - 1] = text
+    end
+  end
+  return texts
+end
+
+local function read_texts(base, ids)
+  local keys = {}
+  for place, uuid in ipairs(ids) do
+    keys[place] = base .. ':x:' .. uuid
+  end
+  return read_all(keys)
+end
+
+-- The head of an execution as it is by now, or false; changed by whoever marks it as changed.
+local function head_of(scope, uuid)
+  local head = scope.heads[uuid]
+  if head == nil then
+    local text = scope.texts[uuid] or redis.call('GET', scope.base .. ':x:' .. uuid)
+    head = text and decode(text)
+    scope.heads[uuid] = head
+  end
+  return head
+end
+
+local function ready_key(scope, namespace, lane)
+  return scope.base .. ':ready:' .. queue_name(namespace, lane)
+end
+
 -- Remember how a ready queue begins, to tell afterwards whether that changed.
-local function watch(scope, namespace, lane)
-  local name = queue_name(namespace, lane)
+local function watch(scope, head)
+  local name = queue_name(head.namespace or '', head.lane or '')
   if scope.queues[name] == nil then
     scope.queues[name] = as_score(first_score(scope.base .. ':ready:' .. name))
   end
@@ -94,15 +147,14 @@ local function tell(key, partition, version, score)
 end
 
 -- Many members of a sorted set are written by one command.
-local function gather(sets, key, ...)
+local function gather(sets, key, first, second)
   local cells = sets[key]
   if cells == nil then
     cells = {}
     sets[key] = cells
   end
-  for _, cell in ipairs({...}) do
-    cells[#cells + 1] = cell
-  end
+  local size = #cells
+  cells[size + 1], cells[size + 2] = first, second
 end
 
 -- An open line of a flow: its text by name, its place in the order of time, and when to try it.
@@ -164,10 +216,39 @@ local function arm_flows(scope)
   return (before == '' or (after ~= '' and tonumber(after) < tonumber(before))) and after or ''
 end
 
--- End: write the indexes, the feed and the time, and tell what changed at the head of the queues.
--- With `hints`, the place of the hint keys when all keys are on one server, it is told here; else
--- the caller passes it on.
+-- The lines of a head that has too many become older ones.
+local function move_lines(key, head)
+  local lines = {}
+  for line in string.gmatch(head.log, '[^\n]+') do
+    lines[#lines + 1] = line
+  end
+  if redis.call('RPUSH', key, unpack(lines)) > LOG_LINES_MAX then
+    redis.call('LTRIM', key, -LOG_LINES_MAX, -1)
+  end
+  head.log = nil
+end
+
+local function write_records(scope)
+  local values, texts, size = scope.values, scope.texts, #scope.values
+  for uuid, head in pairs(scope.changed) do
+    if head.log and #head.log > RECENT_BYTES_MAX then
+      move_lines(scope.base .. ':log:' .. uuid, head)
+    end
+    local text = cmsgpack.pack(head)
+    texts[uuid] = text
+    values[size + 1], values[size + 2] = scope.base .. ':x:' .. uuid, text
+    size = size + 2
+  end
+  for first = 1, size, CELLS_MAX do
+    redis.call('MSET', unpack(values, first, math.min(first + CELLS_MAX - 1, size)))
+  end
+end
+
+-- End: write the records, the indexes, the feed and the time, and tell what changed at the head of
+-- the queues. With `hints`, the place of the hint keys when all keys are on one server, it is told
+-- here; else the caller passes it on.
 local function close(scope, hints)
+  write_records(scope)
   for key, members in pairs(scope.removed) do
     redis.call('ZREM', key, unpack(members))
   end
@@ -208,24 +289,20 @@ local function close(scope, hints)
 end
 
 -- Move a record between the indexes; each is a function of the head, before and after.
-local function index(scope, uuid, before, after)
+local function index(scope, uuid, state, due_ms, head)
   local base = scope.base
-  local class = CLASSES[after.state] or OPEN
-  if not before.state or class ~= (CLASSES[before.state] or OPEN) then
+  local class = CLASSES[head.state] or OPEN
+  if not state or class ~= (CLASSES[state] or OPEN) then
     gather(scope.added, base .. ':ids', class, uuid)
   end
-  if READY[after.state] then
-    local queue = base .. ':ready:' .. queue_name(after.namespace, after.lane)
-    gather(scope.added, queue, place(after.priority, after.created_ms), uuid)
-  elseif READY[before.state] then
-    gather(scope.removed, base .. ':ready:' .. queue_name(after.namespace, after.lane), uuid)
+  if READY[head.state] then
+    gather(scope.added, ready_key(scope, head.namespace or '', head.lane or ''), place(head), uuid)
+  elseif READY[state] then
+    gather(scope.removed, ready_key(scope, head.namespace or '', head.lane or ''), uuid)
   end
-  if after.flow then
-    gather(scope.added, base .. ':members:' .. after.flow, 0, uuid)
-  end
-  if before.due_ms ~= after.due_ms then
-    if after.due_ms ~= '' then
-      gather(scope.added, base .. ':due', after.due_ms, uuid)
+  if due_ms ~= head.due_ms then
+    if head.due_ms then
+      gather(scope.added, base .. ':due', head.due_ms, uuid)
     else
       gather(scope.removed, base .. ':due', uuid)
     end
@@ -234,22 +311,19 @@ end
 
 -- One line, in the history of its execution and, with all others of this write, in the feed of
 -- its partition. A line is known by the write that it came with and its place among its lines.
-local function log(scope, uuid, kind, row, detail)
-  local lines = scope.lines
-  local line = table.concat(
-    {row.state, uuid, scope.now, kind, row.attempt or '-1', row.epoch or '0', detail}, '\t')
+local function log(scope, uuid, head, kind, detail)
+  local lines, state = scope.lines, head.state or ''
   local size = #lines
-  lines[size + 1], lines[size + 2] = 'line', line
-  local history = scope.base .. ':log:' .. uuid
-  local kept = scope.version .. '-' .. size / 2 + 1 .. '\t' .. line
-  if redis.call('RPUSH', history, kept) > LOG_LINES_MAX then
-    redis.call('LTRIM', history, -LOG_LINES_MAX, -1)
-  end
+  local told = '\t' .. scope.now .. '\t' .. kind .. '\t' .. (head.attempt or -1) .. '\t'
+    .. (head.epoch or 0) .. '\t' .. detail
+  lines[size + 1], lines[size + 2] = 'line', state .. '\t' .. uuid .. told
+  head.log = (head.log or '') .. scope.version .. '-' .. size / 2 + 1 .. '\t' .. state .. told .. '\n'
 end
 
--- Whether any of these keys is there: mostly none is, and one look says so.
-local function any_exists(keys)
-  return #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0
+local function append(list, more)
+  for _, cell in ipairs(more) do
+    list[#list + 1] = cell
+  end
 end
 
 local function slice(args, first, count)

@@ -1,17 +1,16 @@
 -- Reads of one partition. Each sees one moment.
 
 local SCAN_MAX = 1000
+local PAGE = 100
 
-local function flat(key)
-  return redis.call('HGETALL', key)
-end
-
-local function read_attempts(base, uuid, cells)
-  local attempts = {}
-  for number = 0, math.max(tonumber(cells[1]) or -1, tonumber(cells[2]) or 0) do
-    local attempt = flat(base .. ':attempt:' .. uuid .. ':' .. number)
-    if #attempt > 0 then
-      attempts[#attempts + 1] = {number, attempt}
+local function read_attempts(base, uuid, head)
+  local keys, attempts = {}, {}
+  for number = 0, math.max(tonumber(head.attempt) or -1, tonumber(head.next_attempt) or 0) do
+    keys[number + 1] = base .. ':attempt:' .. uuid .. ':' .. number
+  end
+  for place, text in ipairs(read_all(keys)) do
+    if text then
+      attempts[#attempts + 1] = {place - 1, text}
     end
   end
   return attempts
@@ -23,34 +22,13 @@ register('load', function(keys, args)
   local rows = {}
   for position = 7, #args do
     local uuid = args[position]
-    local key = base .. ':x:' .. uuid
-    local head = flat(key)
-    local row = {head, '', {}, {}}
-    if #head > 0 then
-      if args[4] == '1' then
-        row[2] = redis.call('HGET', key, 'payload') or redis.call('GET', base .. ':payload:' .. uuid) or ''
-      end
-      row[3] = args[5] == '1' and flat(base .. ':tags:' .. uuid) or {}
-      if args[6] == '1' then
-        local cells = redis.call('HMGET', key, 'attempt', 'next_attempt')
-        row[4] = read_attempts(base, uuid, cells)
-      end
+    local head = redis.call('GET', base .. ':x:' .. uuid)
+    local row = {head, false, {}, {}}
+    if head then
+      row[2] = args[4] == '1' and redis.call('GET', base .. ':payload:' .. uuid)
+      row[3] = args[5] == '1' and redis.call('HGETALL', base .. ':tags:' .. uuid) or {}
+      row[4] = args[6] == '1' and read_attempts(base, uuid, decode(head)) or {}
     end
-    rows[#rows + 1] = row
-  end
-  return rows
-end, READ_ONLY)
-
--- How executions stand, with the result of the attempt that the head names.
-register('endings', function(keys, args)
-  local base = open(keys[1], args).base
-  local rows = {}
-  for position = 4, #args do
-    local uuid = args[position]
-    local row = redis.call('HMGET', base .. ':x:' .. uuid,
-      'state', 'outcome_detail', 'outcome_category', 'attempt')
-    local attempt = base .. ':attempt:' .. uuid .. ':' .. (row[4] or '-1')
-    row[4] = row[1] and redis.call('HGET', attempt, 'result') or false
     rows[#rows + 1] = row
   end
   return rows
@@ -62,10 +40,12 @@ register('due', function(keys, args)
   local key = scope.base .. ':due'
   local passed = redis.call('ZRANGEBYSCORE', key, '-inf', args[4], 'WITHSCORES', 'LIMIT', 0, args[5])
   local later = redis.call('ZRANGEBYSCORE', key, '(' .. args[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  local rows = {}
+  local ids, rows = {}, {}
   for position = 1, #passed, 2 do
-    local uuid = passed[position]
-    rows[#rows + 1] = {uuid, as_score(passed[position + 1]), flat(scope.base .. ':x:' .. uuid)}
+    ids[#ids + 1] = passed[position]
+  end
+  for place, text in ipairs(read_texts(scope.base, ids)) do
+    rows[place] = {ids[place], as_score(passed[place * 2]), text}
   end
   return {whole(tonumber(scope.version) - 1), scope.due, as_score(later[2] or ''), rows}
 end, READ_ONLY)
@@ -88,16 +68,14 @@ register('held', function(keys, args)
   if scope.refusal then
     return scope.refusal
   end
-  local ids = {scope.number}
-  local open_ones = redis.call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN)
-  for _, uuid in ipairs(open_ones) do
-    local key = scope.base .. ':x:' .. uuid
-    local cells = redis.call('HMGET', key, 'lease_token', 'state')
-    if cells[1] == args[4] and cells[2] == 'active' then
-      ids[#ids + 1] = uuid
+  local ids, rows = redis.call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN), {}
+  for place, text in ipairs(read_texts(scope.base, ids)) do
+    local head = text and decode(text)
+    if head and head.lease_token == args[4] and head.state == 'active' then
+      rows[#rows + 1] = {scope.number, ids[place], text}
     end
   end
-  return {'ok', scope.at_ms, {ids}, {}}
+  return {'ok', scope.at_ms, rows, {}}
 end, READ_ONLY)
 
 -- Ids of one class, by id, after one of them. Equal scores are in the order of their members, but
@@ -120,23 +98,24 @@ local function ids_after(key, class, after)
   return redis.call('ZRANGE', key, low, math.min(low + SCAN_MAX, past) - 1)
 end
 
+-- Whether an execution belongs to a flow that is still being submitted.
+local function is_hidden(base, head, hidden)
+  local flow = head.flow
+  if flow and hidden[flow] == nil then
+    hidden[flow] = redis.call('HGET', base .. ':flow:' .. flow, 'is_open') == '0'
+  end
+  return flow and hidden[flow]
+end
+
 -- Arguments 6 to 8: namespace, lane and kind, each nothing if any will do.
-local function fits(base, uuid, args, states, first_tag)
-  local cells = redis.call('HMGET', base .. ':x:' .. uuid,
-    'namespace', 'lane', 'kind', 'state', 'flow')
-  if cells[5] and redis.call('HGET', base .. ':flow:' .. cells[5], 'is_open') == '0' then
+local function fits(base, uuid, head, args, wanted)
+  local has_all = (args[6] == '' or args[6] == head.namespace)
+    and (args[7] == '' or args[7] == head.lane) and (args[8] == '' or args[8] == head.kind)
+    and (wanted.any_state or wanted.states[head.state])
+  if not has_all or is_hidden(base, head, wanted.hidden) then
     return false
   end
-  for position = 1, 3 do
-    local wanted = args[5 + position]
-    if wanted ~= '' and wanted ~= cells[position] then
-      return false
-    end
-  end
-  if next(states) and not states[cells[4]] then
-    return false
-  end
-  for position = first_tag, #args, 2 do
+  for position = wanted.first_tag, #args, 2 do
     local value = redis.call('HGET', base .. ':tags:' .. uuid, args[position])
     if value ~= args[position + 1] then
       return false
@@ -164,24 +143,27 @@ end
 -- came; an empty answer to that means that there are no more.
 register('find', function(keys, args)
   local base = open(keys[1], args).base
-  local limit, first_tag = tonumber(args[5]), 10 + tonumber(args[9])
-  local states, classes = {}, {}
+  local limit, first_tag, classes = tonumber(args[5]), 10 + tonumber(args[9]), {}
+  local wanted = {states = {}, first_tag = first_tag, hidden = {}, any_state = first_tag == 10}
   for position = 10, first_tag - 1 do
-    states[args[position]] = true
+    wanted.states[args[position]] = true
     classes[CLASSES[args[position]] or OPEN] = true
   end
-  if next(states) == nil then
+  if wanted.any_state then
     classes = {[OPEN] = true, true, true, true, true, true}
   end
   local ids, is_whole = some_ids(base, classes, args[4])
   local rows, last = {}, ''
-  for position = 1, math.min(#ids, SCAN_MAX) do
-    if #rows == limit then
-      return {last, rows}
-    end
-    last = ids[position]
-    if fits(base, last, args, states, first_tag) then
-      rows[#rows + 1] = {last, flat(base .. ':x:' .. last)}
+  for first = 1, math.min(#ids, SCAN_MAX), PAGE do
+    local some = {slice(ids, first, math.min(PAGE, #ids - first + 1))}
+    for place, text in ipairs(read_texts(base, some)) do
+      if #rows == limit then
+        return {last, rows}
+      end
+      last = some[place]
+      if text and fits(base, last, decode(text), args, wanted) then
+        rows[#rows + 1] = {last, text}
+      end
     end
   end
   return {is_whole and '' or last, rows}

@@ -11,18 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
+from flowfabric.core.ids import PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Claim, Lease
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
-from flowfabric.store.valkey.codec import (
-    bytes_of,
-    lease_of,
-    peek_of,
-    scored,
-    taken_of,
-    uuid_of,
-)
+from flowfabric.store.valkey.codec import Taken, bytes_of, peek_of, scored, taken_of, uuid_of
+from flowfabric.store.valkey.heads import lease_of
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.link import Cell
 from flowfabric.store.valkey.writing import Keys, Moment, hint_name
@@ -68,7 +62,7 @@ class Claiming:
         ]
         replies = await self._caller.all(calls)
         answers = [answer_of(reply, moment.now_ms) for reply in replies]
-        return await self._fetch([id for a in answers for id in taken_of(a.value)], ask)
+        return await self._leases([row for a in answers for row in taken_of(a.value)])
 
     async def _one(self, ask: Claim, moment: Moment) -> list[Lease]:
         if ask.only is None:
@@ -100,24 +94,19 @@ class Claiming:
         replies = await self._caller.all(calls)
         answers = [answer_of(reply, ask.now_ms) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
-        return await self._fetch([id for a in answers for id in taken_of(a.value)], ask)
+        return await self._leases([row for a in answers for row in taken_of(a.value)])
 
-    async def _fetch(self, ids: Sequence[ExecutionId], ask: Claim) -> list[Lease]:
-        """Heads with their inputs; what was lost since it was taken is not handed out.
-
-        A function would read every cell twice over, so plain commands read them.
-        """
-        keys = [f"{self._keys.partition(partition_of(id))}:x:{uuid_of(id)}" for id in ids]
-        replies = await self._caller.all([command(key, "HGETALL", key) for key in keys])
+    async def _leases(self, rows: Sequence[Taken]) -> list[Lease]:
         leases: list[Lease] = []
         large: list[Lease] = []
-        for id, reply in zip(ids, replies, strict=True):
-            lease, is_large = lease_of(id, reply, ask.token)
+        for id, text in rows:
+            lease, is_large = lease_of(id, text)
             if lease is not None:
                 (large if is_large else leases).append(lease)
         return _sorted([*leases, *await self._payloads(large)])
 
     async def _payloads(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Large ones, each by a command of its own: they need not pass through a function."""
         scopes = [self._keys.partition(partition_of(lease.id)) for lease in leases]
         calls = [
             command(scope, "GET", f"{scope}:payload:{uuid_of(lease.id)}")

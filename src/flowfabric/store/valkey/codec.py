@@ -1,12 +1,12 @@
-"""Records to and from what the server keeps: hashes with the names of the columns as fields.
+"""What the server answers, as values; hashes have the names of columns as fields.
 
-A column that has its default is not stored, so a hash says only what is special about its record.
-Replies are values of any type until they have been read here.
+Replies are values of any type until they have been read here. Heads and attempts are read in
+`heads`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -15,22 +15,16 @@ import msgspec
 
 from flowfabric.core.ids import ExecutionId, execution_id
 from flowfabric.core.model import (
-    Attempt,
-    Ended,
     Execution,
     Inserted,
     Lane,
-    Lease,
-    Loaded,
     Malformed,
-    Value,
 )
 from flowfabric.core.states import LaneState, State
-from flowfabric.store.cursor import unreadable
+from flowfabric.store.valkey.heads import head_of, head_or_malformed, readable
 from flowfabric.store.valkey.link import Cell
 
 Parse = Callable[[bytes], Any]
-UNREADABLE = (KeyError, ValueError, TypeError, msgspec.MsgspecError)
 
 
 def _flag(cell: bytes) -> bool:
@@ -56,17 +50,6 @@ def parsers_of(record: type[msgspec.Struct]) -> dict[bytes, Parse]:
     return {name.encode(): _parser(hints[name]) for name in names}
 
 
-def usual_of(record: type[msgspec.Struct]) -> dict[str, object]:
-    return {field.name: field.default for field in msgspec.structs.fields(record)}
-
-
-_PARSERS = parsers_of(Execution)
-_NAMES = {name: name.decode() for name in _PARSERS}
-# What a submit may leave empty is usual too, though the record asks for it.
-_LEFT_OUT: dict[str, Any] = {"creator": "", "policy": ""}
-_USUAL = usual_of(Execution) | _LEFT_OUT
-_COLUMNS = tuple(_USUAL)
-_USUAL_VALUES = tuple(_USUAL.values())
 _STATES = {state.value.encode(): state for state in State}
 
 
@@ -81,130 +64,23 @@ def cell_of(value: Any) -> Cell:
     return cell
 
 
-# -- writing ------------------------------------------------------------------------------------
-
-
-def head_values(head: Execution) -> tuple[object, ...]:
-    """Everything but the id: equal for executions that are submitted alike."""
-    return msgspec.structs.astuple(head)[1:]
-
-
-def head_cells(values: tuple[object, ...]) -> list[Cell]:
-    """Names and values of every column that is not as usual."""
-    cells: list[Cell] = []
-    for name, value, usual in zip(_COLUMNS[1:], values, _USUAL_VALUES[1:], strict=True):
-        if value is not None and value != usual:
-            cells += (name, cell_of(value))
-    return cells
-
-
-def patch_cells(patch: Mapping[str, Value], usual: Mapping[str, object] = _USUAL) -> list[Cell]:
-    """How many cells are set, those, how many columns go back to what is usual, those."""
-    cells: list[Cell] = []
-    gone: list[Cell] = []
-    for name, value in patch.items():
-        if value is None or value == usual[name]:
-            gone.append(name)
-        else:
-            cells += (name, cell_of(value))
-    return [len(cells), *cells, len(gone), *gone]
-
-
-_ATTEMPT_USUAL = usual_of(Attempt)
-
-
-def attempt_cells(attempt: Attempt) -> list[Cell]:
-    """How it began, who worked on it, how it ended; the result goes with each item."""
-    began: dict[str, Value] = {"kind": attempt.kind, "started_ms": attempt.started_ms}
-    worked: dict[str, Value] = {"worker": attempt.worker, "epoch": attempt.epoch}
-    ended: dict[str, Value] = {
-        "lifecycle": attempt.lifecycle,
-        "ended_ms": attempt.ended_ms,
-        "detail": attempt.detail,
-        "category": attempt.category,
-    }
-    parts = [patch_cells(part, _ATTEMPT_USUAL) for part in (began, worked, ended)]
-    return [cell for part in parts for cell in part]
-
-
-# -- reading ------------------------------------------------------------------------------------
-
-
-def head_or_malformed(id: ExecutionId, reply: Any) -> Execution | Malformed | None:
-    """A head, as much as can be said of one that cannot be read, or None for an absent one."""
-    if not reply:
-        return None
-    cells = pairs_of(reply)
-    cells.pop(b"payload", None)
-    try:
-        fields = {_NAMES[name]: _PARSERS[name](cell) for name, cell in cells.items()}
-        return Execution(**(_LEFT_OUT | fields), id=id)
-    except UNREADABLE:
-        return _loosely(id, cells)
-
-
-def _loosely(id: ExecutionId, cells: dict[bytes, bytes]) -> Execution | Malformed:
-    """Columns that a newer program wrote are passed over; what is left must be readable."""
-    known = {name: value for name, value in cells.items() if name in _PARSERS}
-    try:
-        fields: dict[str, Any] = {_NAMES[name]: _PARSERS[name](v) for name, v in known.items()}
-        return Execution(**(_LEFT_OUT | fields), id=id)
-    except UNREADABLE as error:
-        rev, failures = _number(cells.get(b"rev", b"1")), _number(cells.get(b"failures"))
-        return Malformed(id, rev, failures, f"{type(error).__name__}: {error}")
-
-
-def _number(cell: bytes | None) -> int:
-    return int(cell) if cell is not None and cell.isdigit() else 0
-
-
 def pairs_of(reply: Any) -> dict[bytes, bytes]:
     cells = iter(reply)
     return dict(zip(cells, cells, strict=True))
 
 
-def head_of(id: ExecutionId, reply: Any) -> Execution | None:
-    """A head; one that cannot be read is `Corrupt`."""
-    head = head_or_malformed(id, reply)
-    if isinstance(head, Malformed):
-        raise unreadable(head.id, head.problem)
-    return head
+class Taken(NamedTuple):
+    """What a claim took: the head as it is since then."""
+
+    id: ExecutionId
+    text: bytes
 
 
-def readable(id: ExecutionId, reply: Any) -> Execution | None:
-    """A head, or None also for one that cannot be read."""
-    head = head_or_malformed(id, reply)
-    return head if isinstance(head, Execution) else None
-
-
-def taken_of(reply: Any) -> list[ExecutionId]:
-    """The ids that a claim took, by partition."""
-    ids: list[ExecutionId] = []
-    for partition, *uuids in reply:
-        tag = f"{{fp:{partition.decode()}}}:"
-        ids += [ExecutionId(tag + uuid.decode()) for uuid in uuids]
-    return ids
-
-
-def lease_of(id: ExecutionId, reply: Any, token: str) -> tuple[Lease | None, bool]:
-    """A lease, unless it was lost meanwhile, and whether its payload is kept elsewhere.
-
-    A row that cannot be read keeps its lease until its timer finds it there.
-    """
-    head = readable(id, reply)
-    if head is None or head.lease_token != token or head.state is not State.ACTIVE:
-        return None, False
-    payload = payload_of(reply)
-    return Lease(head, payload or b""), payload is None
-
-
-def payload_of(reply: Any) -> bytes | None:
-    """A payload that is kept in the head."""
-    for place in range(0, len(reply), 2):
-        if reply[place] == b"payload":
-            payload: bytes = reply[place + 1]
-            return payload
-    return None
+def taken_of(reply: Any) -> list[Taken]:
+    return [
+        Taken(ExecutionId(f"{{fp:{partition.decode()}}}:{uuid.decode()}"), text)
+        for partition, uuid, text in reply
+    ]
 
 
 def bytes_of(reply: Any) -> bytes:
@@ -216,38 +92,6 @@ def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
         return Inserted(id, created=reply == 1, exists=reply >= 0)
     owner, digest = reply
     return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
-
-
-def loaded_of(id: ExecutionId, reply: Any) -> Loaded | None:
-    flat, payload, tags, attempts = reply
-    head = head_of(id, flat)
-    if head is None:
-        return None
-    texts = sorted((key.decode(), value.decode()) for key, value in pairs_of(tags).items())
-    tried = tuple(_attempt(head.id, number, cells) for number, cells in attempts)
-    return Loaded(head, payload, dict(texts), tried)
-
-
-def _attempt(id: ExecutionId, number: int, reply: Any) -> Attempt:
-    cells: dict[str, Any] = {name.decode(): value for name, value in pairs_of(reply).items()}
-    result = cells.pop("result", None)
-    named = {name: value.decode() for name, value in cells.items()}
-    usual = {"execution": id, "attempt": number, "started_ms": None, "worker": ""}
-    try:
-        attempt = msgspec.convert(usual | named, Attempt, strict=False)
-    except UNREADABLE as error:
-        raise unreadable(id, f"attempt {number}: {error}") from None
-    return msgspec.structs.replace(attempt, result=result)
-
-
-def ended_of(id: ExecutionId, reply: Any) -> Ended | None:
-    state, detail, category, result = reply
-    if state is None:
-        return None
-    if state not in _STATES:
-        raise unreadable(id, f"unknown state {state.decode(errors='replace')!r}")
-    told = (detail or b"").decode(), (category or b"").decode()
-    return Ended(id, _STATES[state], *told, result or b"")
 
 
 def lanes_of(reply: Any) -> list[Lane]:
@@ -326,12 +170,6 @@ def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
         if head is not None:
             timers.append((int(due_ms), id, head))
     return version.decode(), first.decode(), later.decode(), timers
-
-
-def history_of(reply: Any) -> list[tuple[str, str]]:
-    """Positions and texts of the lines of one execution."""
-    cells = [cell.decode().partition("\t") for cell in reply or ()]
-    return [(spot, text) for spot, _, text in cells]
 
 
 def newest_of(reply: Any) -> tuple[str, str] | None:

@@ -15,9 +15,9 @@ from flowfabric.store.valkey.calls import Call, Caller, command
 from flowfabric.store.valkey.codec import (
     Write,
     feeds_of,
-    history_of,
     newest_of,
     state_or_held,
+    texts,
     uuid_of,
 )
 from flowfabric.store.valkey.cursors import (
@@ -29,6 +29,7 @@ from flowfabric.store.valkey.cursors import (
     parse_spot,
     rewound,
 )
+from flowfabric.store.valkey.heads import history_of
 from flowfabric.store.valkey.merging import WRITES, Line, Merge
 from flowfabric.store.valkey.writing import Keys
 
@@ -82,16 +83,21 @@ class Log:
             raise CursorExpired
 
     async def _history(self, feed: Feed, id: ExecutionId, track: Track) -> list[Event]:
+        """Recent lines are in the head, and move to a list of older ones: read in this order,
+        some may be seen twice, but none is missed."""
         partition = partition_of(id)
-        key = f"{self._keys.partition(partition)}:log:{uuid_of(id)}"
-        after = track.spots.get(partition, START)
-        reply = await self._caller.one(command(key, "LRANGE", key, 0, -1))
+        scope, after = self._keys.partition(partition), track.spots.get(partition, START)
+        recent, older = f"{scope}:x:{uuid_of(id)}", f"{scope}:log:{uuid_of(id)}"
+        head, moved = await self._caller.all(
+            [command(scope, "GET", recent), command(scope, "LRANGE", older, 0, -1)]
+        )
         events: list[Event] = []
-        for place, text in history_of(reply):
+        for line in dict.fromkeys([*texts(moved), *history_of(head)]):
+            place, state, told = line.split("\t", 2)
             spot = parse_spot(place)
             if spot > after:
                 track.move(partition, spot)
-                events.append(_event(partition, text, track.cursor))
+                events.append(_event(partition, f"{state}\t{uuid_of(id)}\t{told}", track.cursor))
         return events[-1:] if feed.newest else events[: feed.limit]
 
     async def _last_lines(self) -> list[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flowfabric.core.ids import ExecutionId, PartitionCounts
+from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
     DueBatch,
     Ended,
@@ -19,14 +19,13 @@ from flowfabric.store.valkey.calls import Call, Caller, command, reading
 from flowfabric.store.valkey.codec import (
     Timer,
     due_of,
-    ended_of,
     found_of,
     lanes_of,
-    loaded_of,
     rows_of,
     scored,
     uuid_of,
 )
+from flowfabric.store.valkey.heads import end_of, loaded_of, with_result
 from flowfabric.store.valkey.hinting import DUE, Hinting
 from flowfabric.store.valkey.link import Cell, Reply
 from flowfabric.store.valkey.writing import Keys, Moment, parts
@@ -43,11 +42,47 @@ class Reading:
     async def load(self, want: Want, moment: Moment) -> list[Loaded | None]:
         flags = (int(want.payload), int(want.tags), int(want.attempts))
         rows = await self._each("load", want.ids, (*moment.cells, *flags))
-        return [loaded_of(id, row) for id, row in zip(want.ids, rows, strict=True)]
+        return [
+            loaded_of(id, row, payload=want.payload) for id, row in zip(want.ids, rows, strict=True)
+        ]
 
-    async def endings(self, ids: Sequence[ExecutionId], moment: Moment) -> list[Ended | None]:
-        rows = await self._each("endings", ids, moment.cells)
-        return [ended_of(id, row) for id, row in zip(ids, rows, strict=True)]
+    async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
+        """Plain reads: nearly always the first attempt is the one that has the result."""
+        firsts = await self._texts([key for id in ids for key in self._end_keys(id)])
+        ends = [end_of(id, text) for id, text in zip(ids, firsts[::2], strict=True)]
+        late = {
+            n: self._attempt_key(ids[n], end.attempt)
+            for n, end in enumerate(ends)
+            if end is not None and end.attempt > 0
+        }
+        results = firsts[1::2]
+        for n, text in zip(late, await self._texts(list(late.values())), strict=True):
+            results[n] = text
+        return [
+            end and with_result(id, end, text)
+            for id, end, text in zip(ids, ends, results, strict=True)
+        ]
+
+    def _end_keys(self, id: ExecutionId) -> tuple[str, str]:
+        return self._keys.execution(id), self._attempt_key(id, 0)
+
+    def _attempt_key(self, id: ExecutionId, number: int) -> str:
+        return f"{self._keys.partition(partition_of(id))}:attempt:{uuid_of(id)}:{number}"
+
+    async def _texts(self, keys: Sequence[str]) -> list[Reply]:
+        """Records by key, in the order asked for; those of one partition with one command."""
+        groups: dict[str, list[int]] = {}
+        for position, key in enumerate(keys):
+            groups.setdefault(key[: key.index("}")], []).append(position)
+        calls = [
+            command(keys[group[0]], "MGET", *(keys[position] for position in group))
+            for group in groups.values()
+        ]
+        found: list[Reply] = [None] * len(keys)
+        for group, reply in zip(groups.values(), await self._caller.all(calls), strict=True):
+            for position, text in zip(group, rows_of(reply), strict=True):
+                found[position] = text
+        return found
 
     async def _each(
         self, name: str, ids: Sequence[ExecutionId], cells: tuple[Cell, ...]

@@ -260,7 +260,8 @@ class ValkeyStore:
         return await self._reading.load(want, self._moment(0))
 
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
-        return await self._reading.endings(ids, self._moment(0))
+        self._known_counts()
+        return await self._reading.endings(ids)
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         self._known_counts()

@@ -12,18 +12,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, partition_of
-from flowfabric.core.model import Submission
-from flowfabric.core.transition import Changeset, Held, LogLine, Transition
+from flowfabric.core.model import Submission, Value
+from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
-from flowfabric.store.valkey.codec import (
-    attempt_cells,
-    head_cells,
-    head_values,
-    patch_cells,
-    uuid_of,
-)
+from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.flows.codec import line_cells
+from flowfabric.store.valkey.heads import attempt_of, changes_of, head_values, template_of
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T")
@@ -32,6 +27,7 @@ RECORDS_MAX = 125
 BODIES_BYTES_MAX = 1 << 20
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class Keys(NamedTuple):
@@ -42,6 +38,9 @@ class Keys(NamedTuple):
 
     def partition(self, number: int) -> str:
         return f"{self.prefix}:{{fp:{number}}}"
+
+    def execution(self, id: ExecutionId) -> str:
+        return f"{self.prefix}:{id.replace('}:', '}:x:', 1)}"
 
     def shared(self, name: str) -> str:
         return f"{self.prefix}:{{{name}}}"
@@ -106,35 +105,32 @@ def insert_calls(
 def _insert_cells(batch: Sequence[Submission]) -> list[Cell]:
     templates = Templates()
     items = [cell for submission in batch for cell in templates.item(submission)]
-    return [*templates.cells, *items]
+    return [templates.packed(), *items]
 
 
 class Templates:
     """Columns that are alike are sent once: most of a batch differs in nothing but its bodies."""
 
     def __init__(self) -> None:
-        self._cells: list[Cell] = []
+        self._templates: list[dict[str, object]] = []
         self._last: object = None
-        self._count = 0
 
-    @property
-    def cells(self) -> list[Cell]:
-        return [self._count, *self._cells]
+    def packed(self) -> bytes:
+        return _pack(self._templates)
 
     def item(self, submission: Submission) -> list[Cell]:
         values = head_values(submission.execution)
         if values != self._last:
             self._last = values
-            cells = head_cells(values)
-            self._cells += (len(cells), *cells)
-            self._count += 1
+            self._templates.append(template_of(values))
         extra: list[Cell] = []
         if submission.key is not None or submission.tags:
             extra += (submission.key or "", submission.digest, submission.key_until_ms)
             extra += (text for tag in submission.tags.items() for text in tag)
         uuid = uuid_of(submission.execution.id)
         # What is not to be created is marked by the sign of its template.
-        template = self._count if submission.create else -self._count
+        count = len(self._templates)
+        template = count if submission.create else -count
         return [uuid, submission.payload, template, len(extra), *extra]
 
 
@@ -146,7 +142,7 @@ def apply_calls(
         chosen = [transitions[position] for position in part.positions]
         shapes = Shapes()
         items = [cell for transition in chosen for cell in shapes.item(transition)]
-        cells = (*moment.cells, keys.hints, *shapes.cells, *items)
+        cells = (*moment.cells, keys.hints, shapes.packed(), *items)
         yield part, function("apply", keys.partition(part.partition), *cells)
 
 
@@ -164,20 +160,17 @@ class Shapes:
     """What transitions have in common is sent once: a batch of completions has one shape."""
 
     def __init__(self) -> None:
-        self._cells: list[Cell] = []
+        self._shapes: list[_Shape] = []
         self._last: object = None
-        self._count = 0
 
-    @property
-    def cells(self) -> list[Cell]:
-        return [self._count, *self._cells]
+    def packed(self) -> bytes:
+        return _pack(self._shapes)
 
     def item(self, transition: Transition) -> list[Cell]:
-        shape = _shape(transition)
-        if shape != self._last:
-            self._last = shape
-            self._cells += _shape_cells(transition)
-            self._count += 1
+        alike = _alike(transition)
+        if alike != self._last:
+            self._last = alike
+            self._shapes.append(_shape(transition))
         extra: list[Cell] = []
         if transition.attempt is not None and transition.attempt.result is not None:
             extra.append(transition.attempt.result)
@@ -186,10 +179,10 @@ class Shapes:
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
-        return [uuid_of(transition.id), transition.guard[0], self._count, len(extra), *extra]
+        return [uuid_of(transition.id), transition.guard[0], len(self._shapes), len(extra), *extra]
 
 
-def _shape(transition: Transition) -> tuple[object, ...]:
+def _alike(transition: Transition) -> tuple[object, ...]:
     """Everything but who it is about, what was seen of it, its result, line and tags."""
     attempt = transition.attempt
     about = attempt and (
@@ -208,21 +201,33 @@ def _shape(transition: Transition) -> tuple[object, ...]:
     return (transition.guard[1:], transition.patch, transition.log, about, has_line)
 
 
-_SILENT = LogLine("")
+class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Guard, patch, log line and attempt, as the function reads them."""
+
+    token: str | None = None
+    is_started: bool | None = None
+    set: dict[str, Value]
+    gone: list[str]
+    kind: str | None = None
+    detail: str | None = None
+    number: int | None = None
+    attempt: dict[str, Value] | None = None
+    has_result: bool = False
+    has_line: bool = False
 
 
-def _shape_cells(transition: Transition) -> list[Cell]:
-    guard, log, attempt = transition.guard, transition.log or _SILENT, transition.attempt
-    shown: tuple[Cell, ...] = (
-        ("held", guard.token, int(guard.started)) if isinstance(guard, Held) else ("seen", "", 0)
+def _shape(transition: Transition) -> _Shape:
+    guard, log, attempt = transition.guard, transition.log, transition.attempt
+    changes = changes_of(transition.patch)
+    return _Shape(
+        token=guard.token if isinstance(guard, Held) else None,
+        is_started=guard.started if isinstance(guard, Held) else None,
+        set=changes.set,
+        gone=changes.gone,
+        kind=None if log is None else log.kind,
+        detail=None if log is None else _encode(log.detail).decode(),
+        number=None if attempt is None else attempt.attempt,
+        attempt=None if attempt is None else attempt_of(attempt),
+        has_result=attempt is not None and attempt.result is not None,
+        has_line=transition.line is not None,
     )
-    return [
-        *shown,
-        log.kind,
-        _encode(log.detail) if log.detail else "{}",
-        "" if attempt is None else attempt.attempt,
-        int(attempt is not None and attempt.result is not None),
-        int(transition.line is not None),
-        *patch_cells(transition.patch),
-        *(() if attempt is None else attempt_cells(attempt)),
-    ]

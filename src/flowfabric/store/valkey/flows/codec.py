@@ -16,16 +16,9 @@ from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
 from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unreadable
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
-from flowfabric.core.model import Execution, Malformed
-from flowfabric.store.valkey.codec import (
-    UNREADABLE,
-    head_or_malformed,
-    pairs_of,
-    parsers_of,
-    patch_cells,
-    usual_of,
-    uuid_of,
-)
+from flowfabric.core.model import Execution, Malformed, Value
+from flowfabric.store.valkey.codec import cell_of, pairs_of, parsers_of, uuid_of
+from flowfabric.store.valkey.heads import UNREADABLE, changes_of, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
 
 T = TypeVar("T", Edge, Group, Line)
@@ -61,10 +54,17 @@ def _text(kind: type[msgspec.Struct], record: object, names: Sequence[str]) -> b
 def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
     """Its id, the revision it was seen with (nothing: it is new), and its columns."""
     if isinstance(flow, FlowPatch):
-        return [flow.id, flow.rev, *patch_cells(flow.patch, _FLOW_USUAL)]
+        return [flow.id, flow.rev, *_patch_cells(flow.patch)]
     values = {name: value for name, value in msgspec.structs.asdict(flow).items() if name != "id"}
     told = {name: value for name, value in values.items() if value != _FLOW_USUAL[name]}
-    return [flow.id, "", *patch_cells(told, _FLOW_USUAL)]
+    return [flow.id, "", *_patch_cells(told)]
+
+
+def _patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
+    """How many columns are set, those, how many go back to what is usual, those."""
+    changes = changes_of(patch, _FLOW_USUAL)
+    cells = [cell for name, value in changes.set.items() for cell in (name, cell_of(value))]
+    return [len(changes.set), *cells, len(changes.gone), *changes.gone]
 
 
 def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:

@@ -115,7 +115,7 @@ def _cells(batch: Sequence[Changeset]) -> list[Cell]:
         cells += _listed(changes.done, lambda line: (line.flow, line_name(line)))
         cells += _listed(changes.lines, line_cells)
         cells += _listed(changes.notes, note_cells)
-    return [*shapes.cells, *templates.cells, *cells]
+    return [shapes.packed(), templates.packed(), *cells]
 
 
 def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Cell]]) -> list[Cell]:
