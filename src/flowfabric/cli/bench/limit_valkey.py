@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
+
 from flowfabric.cli.bench.cycles import TTL_MS, Cycles
 from flowfabric.errors import Corrupt
 from flowfabric.store.valkey.address import parse_address
@@ -23,6 +25,28 @@ UNDER_WAY = 4
 _QUEUE = "5:bench:default"
 _CLAIMED = '{"worker":"bench","kind":"initial"}'
 _OPEN, _COMPLETED = 0, 1
+
+Record = dict[str, str | int]
+
+
+class New(NamedTuple):
+    """One execution of a batch."""
+
+    uuid: str
+    number: int
+
+
+class Step(NamedTuple):
+    """One write of a partition: the state that it leads to and what its lines say of it."""
+
+    base: str
+    now_ms: int
+    state: str
+    line: str
+
+    @property
+    def spot(self) -> str:
+        return f"{self.now_ms}000"
 
 
 class Batch(NamedTuple):
@@ -58,67 +82,77 @@ async def _write(network: Network, left: Iterator[Batch]) -> None:
 
 
 def _batch(base: str, cycles: Cycles) -> Batch:
-    uuids = [id.rpartition(":")[2] for id in cycles.ids]
-    numbers = range(cycles.first, cycles.first + len(uuids))
+    new = [New(id.rpartition(":")[2], number) for number, id in enumerate(cycles.ids, cycles.first)]
+    now_ms = cycles.now_ms
     steps = (
-        _submit(base, cycles, list(zip(uuids, numbers, strict=True))),
-        _claim(base, cycles, uuids),
-        _complete(base, cycles, list(zip(uuids, numbers, strict=True))),
+        Step(base, now_ms, "waiting", f"{now_ms}\tsubmitted\t-1\t0\t{{}}"),
+        Step(base, now_ms, "active", f"{now_ms}\tclaimed\t0\t1\t{_CLAIMED}"),
+        Step(base, now_ms, "completed", f"{now_ms}\tcompleted\t0\t1\t{{}}"),
     )
-    return Batch(base, [[pack("MULTI"), *step, pack("EXEC")] for step in steps])
+    head: Record = {"namespace": "bench", "lane": "default", "kind": "noop", "created_ms": now_ms}
+    requests = (_submit(steps[0], head, new), _claim(steps, head, new), _complete(steps, head, new))
+    return Batch(base, [[pack("MULTI"), *each, pack("EXEC")] for each in requests])
 
 
-def _submit(base: str, cycles: Cycles, new: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-    now_ms = cycles.now_ms
-    head: list[Cell] = ["namespace", "bench", "lane", "default", "kind", "noop"]
-    head += ["created_ms", now_ms, "state", "waiting", "reason", "waiting_for_worker"]
-    head += ["updated_ms", now_ms]
-    for uuid, number in new:
-        yield pack("HSET", f"{base}:x:{uuid}", "payload", b'{"number":%d}' % number, *head)
-    uuids = [uuid for uuid, _ in new]
-    yield pack("ZADD", f"{base}:ids", *_scored(_OPEN, uuids))
-    yield pack("ZADD", f"{base}:ready:{_QUEUE}", *_scored(now_ms, uuids))
-    yield from _log(base, cycles, uuids, f"waiting\t%s\t{now_ms}\tsubmitted\t-1\t0\t{{}}")
+def _submit(step: Step, head: Record, new: Sequence[New]) -> Iterator[bytes]:
+    head |= {"state": "waiting", "reason": "waiting_for_worker", "updated_ms": step.now_ms}
+    yield _heads([step], head, new)
+    uuids = [each.uuid for each in new]
+    yield pack("ZADD", f"{step.base}:ids", *_scored(_OPEN, uuids))
+    yield pack("ZADD", f"{step.base}:ready:{_QUEUE}", *_scored(step.now_ms, uuids))
+    yield from _feed(step, uuids)
 
 
-def _claim(base: str, cycles: Cycles, uuids: Sequence[str]) -> Iterator[bytes]:
-    now_ms, until_ms = cycles.now_ms, cycles.now_ms + TTL_MS
-    head: list[Cell] = ["rev", 2, "epoch", 1, "state", "active", "reason", "none"]
-    head += ["attempt_state", "running_attempt", "lease_token", secrets.token_hex(16)]
-    head += ["lease_until_ms", until_ms, "worker", "bench", "attempt_started_ms", now_ms]
-    head += ["updated_ms", now_ms, "attempt", 0, "started_ms", now_ms, "due_ms", until_ms]
-    for uuid in uuids:
-        yield pack("HSET", f"{base}:x:{uuid}", *head)
-    yield pack("ZREM", f"{base}:ready:{_QUEUE}", *uuids)
-    yield pack("ZADD", f"{base}:due", *_scored(until_ms, uuids))
-    yield from _log(base, cycles, uuids, f"active\t%s\t{now_ms}\tclaimed\t0\t1\t{_CLAIMED}")
+def _claim(steps: Sequence[Step], head: Record, new: Sequence[New]) -> Iterator[bytes]:
+    step, until_ms = steps[1], steps[1].now_ms + TTL_MS
+    head |= {"rev": 2, "epoch": 1, "state": "active", "reason": "none", "attempt": 0}
+    head |= {"attempt_state": "running_attempt", "lease_token": secrets.token_hex(16)}
+    head |= {"lease_until_ms": until_ms, "worker": "bench", "due_ms": until_ms}
+    head |= {"attempt_started_ms": step.now_ms, "started_ms": step.now_ms}
+    yield _heads(steps[:2], head, new)
+    uuids = [each.uuid for each in new]
+    yield pack("ZREM", f"{step.base}:ready:{_QUEUE}", *uuids)
+    yield pack("ZADD", f"{step.base}:due", *_scored(until_ms, uuids))
+    yield from _feed(step, uuids)
 
 
-def _complete(base: str, cycles: Cycles, done: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-    now_ms = cycles.now_ms
-    head: list[Cell] = ["rev", 3, "state", "completed", "reason", "none"]
-    head += ["attempt_state", "attempt_terminal", "ended_ms", now_ms, "updated_ms", now_ms]
-    attempt: list[Cell] = ["kind", "initial", "started_ms", now_ms, "worker", "bench", "epoch", 1]
-    attempt += ["lifecycle", "ended_success", "ended_ms", now_ms]
-    for uuid, number in done:
-        yield pack("HSET", f"{base}:x:{uuid}", *head)
-        yield pack("HDEL", f"{base}:x:{uuid}", "lease_until_ms", "worker", "due_ms")
-        yield pack("HSET", f"{base}:attempt:{uuid}:0", *attempt, "result", number)
-    uuids = [uuid for uuid, _ in done]
-    yield pack("ZREM", f"{base}:due", *uuids)
-    yield pack("ZADD", f"{base}:ids", *_scored(_COMPLETED, uuids))
-    yield from _log(base, cycles, uuids, f"completed\t%s\t{now_ms}\tcompleted\t0\t1\t{{}}")
+def _complete(steps: Sequence[Step], head: Record, new: Sequence[New]) -> Iterator[bytes]:
+    step = steps[2]
+    for gone in ("lease_until_ms", "worker", "due_ms"):
+        del head[gone]
+    head |= {"rev": 3, "state": "completed", "attempt_state": "attempt_terminal"}
+    head |= {"ended_ms": step.now_ms}
+    attempt: Record = {"worker": "bench", "epoch": 1, "lifecycle": "ended_success"}
+    attempt |= {"started_ms": step.now_ms, "ended_ms": step.now_ms}
+    yield _heads(steps, head, new)
+    cells: list[Cell] = []
+    for each in new:
+        result = msgspec.msgpack.encode(attempt | {"result": str(each.number)})
+        cells += [f"{step.base}:attempt:{each.uuid}:0", result]
+    yield pack("MSET", *cells)
+    uuids = [each.uuid for each in new]
+    yield pack("ZREM", f"{step.base}:due", *uuids)
+    yield pack("ZADD", f"{step.base}:ids", *_scored(_COMPLETED, uuids))
+    yield from _feed(step, uuids)
 
 
-def _log(base: str, cycles: Cycles, uuids: Sequence[str], line: str) -> Iterator[bytes]:
-    """The history of each, the feed of the partition, and its record."""
-    lines = [line % uuid for uuid in uuids]
-    spot = f"{cycles.now_ms}000"
-    for place, (uuid, text) in enumerate(zip(uuids, lines, strict=True), 1):
-        yield pack("RPUSH", f"{base}:log:{uuid}", f"{spot}-{place}\t{text}")
-    yield pack("XADD", f"{base}:feed", "*", *(cell for text in lines for cell in ("line", text)))
-    record: list[Cell] = ["time_ms", cycles.now_ms, "version", spot]
-    yield pack("HSET", base, *record, "spot", f"{spot}-{len(lines)}", "line", lines[-1])
+def _heads(steps: Sequence[Step], head: Record, new: Sequence[New]) -> bytes:
+    """Each with its input and the lines so far."""
+    cells: list[Cell] = []
+    for place, each in enumerate(new, 1):
+        lines = [f"{step.spot}-{place}\t{step.state}\t{step.line}\n" for step in steps]
+        own = {"payload": f'{{"number":{each.number}}}', "log": "".join(lines)}
+        cells += [f"{steps[0].base}:x:{each.uuid}", msgspec.msgpack.encode(head | own)]
+    return pack("MSET", *cells)
+
+
+def _feed(step: Step, uuids: Sequence[str]) -> Iterator[bytes]:
+    """The lines of the partition, and its record."""
+    lines = [f"{step.state}\t{uuid}\t{step.line}" for uuid in uuids]
+    cells = [cell for line in lines for cell in ("line", line)]
+    yield pack("XADD", f"{step.base}:feed", "*", *cells)
+    spot: list[Cell] = ["spot", f"{step.spot}-{len(lines)}", "line", lines[-1]]
+    yield pack("HSET", step.base, "time_ms", step.now_ms, "version", step.spot, *spot)
 
 
 def _scored(score: int, members: Sequence[str]) -> list[Cell]:
