@@ -80,7 +80,10 @@ def test_the_place_of_an_execution_remembers_its_last_claim() -> None:
     seen = board()
     seen.absorb(claimed("host-1"))
     seen.absorb(line("cancelled", State.CANCELLED, {"reason": "lost the race"}))
-    assert seen.places[ID] == Place(State.CANCELLED, "host-1", 1, "lost the race")
+    cancelled = Place(State.CANCELLED, "host-1", 1, "lost the race")
+    assert seen.places[ID] == cancelled
+    assert seen.absorb(line("dispatched", State.CANCELLED)) is None
+    assert seen.places[ID] == cancelled
 
 
 def test_a_greeting_tells_which_worker_is_which() -> None:

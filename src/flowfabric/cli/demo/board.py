@@ -105,4 +105,6 @@ def _place(line: Event, before: Place) -> Place:
     claimed = line.detail.get("worker")
     if line.state is State.ACTIVE and isinstance(claimed, str):
         return Place(line.state, claimed, line.attempt)
-    return before._replace(state=line.state, reason=str(line.detail.get("reason") or ""))
+    # Lines that follow an end, as that of its dispatch, say nothing of why it came.
+    known = before.reason if before.state is line.state else ""
+    return before._replace(state=line.state, reason=str(line.detail.get("reason") or known))
