@@ -80,9 +80,19 @@ class FlowCancelling:
             status = CancelStatus.SCHEDULED if owed else CancelStatus.CANCELLED
             return FlowCancel(policy, members, status)
         await self.wait(id, wait_ms)
-        cancelled = set(await self._read.everybody(id, (State.CANCELLED,)))
-        ended = [each for each in owed if each in cancelled]
+        ended = await self._cancelled_since(id, flow.cancelled_ms or 0)
         return FlowCancel(policy, members, CancelStatus.CANCELLED, ended)
+
+    async def _cancelled_since(self, id: FlowId, since_ms: int) -> list[ExecutionId]:
+        """Who was cancelled with the flow. A dispatcher may have been at it before anybody could
+        look who is owed one, so it is read from how they ended."""
+        found: list[ExecutionId] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self._read.members(id, states=(State.CANCELLED,), after=after, limit=PAGE)
+            found += [row.id for row in page.items if (row.ended_ms or 0) >= since_ms]
+            after = page.cursor
+        return found
 
     async def wait(self, id: FlowId, wait_ms: int) -> None:
         """Until the flow is cancelled and nobody is owed a cancel any more."""
