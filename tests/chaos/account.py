@@ -42,7 +42,8 @@ async def wrong(
     members = [id for ids in told.values() for id in ids]
     found = [f"{id} was acknowledged, and is lost" for id in members if id not in rows]
     lines = await store.tail(Feed(limit=ALL))
-    found += await _completions(store, list(rows), lines, done)
+    completions = await _completions(store, list(rows), lines, done)
+    found += completions
     flows = {flow.id: flow for flow in await _flows(store)}
     found += [f"flow {id} was acknowledged, and is lost" for id in told if id not in flows]
     for flow in flows.values():

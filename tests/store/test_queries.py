@@ -73,7 +73,7 @@ WIDTHS = {
     "idempotency_upsert": 5,
     "member_insert": len(MEMBER_COLUMNS),
     "flow_insert": len(FLOW_NAMES),
-    "flow_patch": 1 + 1,
+    "flow_patch": 2 + 1,
     "line_upsert": len(LINE_NAMES),
     "line_delete": 3,
     "edge_insert": len(EDGE_NAMES),
