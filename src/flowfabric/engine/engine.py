@@ -93,7 +93,7 @@ class Engine:
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
-        self.known = KnownFlows()
+        self.known = KnownFlows(store.hints)
         self.dispatcher = Dispatcher(store, self.clock, known=self.known)
         self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, self.known)
         self._direct = DirectEnds(

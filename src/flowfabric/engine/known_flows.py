@@ -19,6 +19,7 @@ from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.transition import Changeset, Transition, patched
+from flowfabric.store.hints import Hint, Hints
 
 FLOWS_MAX = 2_000
 RECORDS_MAX = 200
@@ -108,19 +109,29 @@ class _Known:
 
 
 class KnownFlows:
-    """Nothing is kept until somebody who works here asks for it."""
+    """Nothing is kept until somebody who works here asks for it.
 
-    def __init__(self) -> None:
+    A flow with open lines is left to the dispatcher: what ended first is acted on first.
+    """
+
+    def __init__(self, hints: Hints | None = None) -> None:
         self.is_kept = False
+        self._hints = hints or Hints()
         self._flows: dict[str, _Known] = {}
         self._lock = threading.Lock()
 
     def begin(self) -> None:
         """From now on flows that are made here are also worked on here."""
         self.is_kept = True
+        self._hints.subscribe(self._hear)
+
+    def _hear(self, hint: Hint) -> None:
+        for line in hint.lines:
+            self.forget(line.flow)
 
     def end(self) -> None:
         self.is_kept = False
+        self._hints.unsubscribe(self._hear)
         with self._lock:
             self._flows.clear()
 
@@ -153,7 +164,8 @@ class KnownFlows:
             known = self._flows.get(flow)
             if known is None:
                 return
-            if known.flow.rev != rev or changes.members or changes.edges or patch.get("settled"):
+            is_over = patch.get("settled") or _leaves_lines(changes)
+            if is_over or known.flow.rev != rev or changes.members or changes.edges:
                 del self._flows[flow]
                 return
             ended = [
@@ -173,3 +185,7 @@ class KnownFlows:
         with self._lock:
             known = self._flows.get(lease.head.flow)
             return None if known is None else known.inputs(lease)
+
+
+def _leaves_lines(changes: Changeset) -> bool:
+    return bool(changes.lines) or any(t.line is not None for t in changes.transitions)
