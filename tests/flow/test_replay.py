@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.graph import Link, Policy
-from flowfabric.core.flow.model import EdgeKind, EdgeState, GroupState, Join, OnSatisfied
+from flowfabric.core.flow.model import (
+    EdgeKind,
+    EdgeState,
+    GroupState,
+    Join,
+    LineKind,
+    OnSatisfied,
+)
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.states import PublicState, State
+from flowfabric.engine.rounds import Job, Rounds
+from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import ExecutionNotTerminal
 from flowfabric.testing.build import policy
 from flowfabric.testing.conformance.flow_steps import add_lines
@@ -228,3 +237,21 @@ async def test_replay_of_what_has_not_ended_changes_nothing(
     with pytest.raises(ExecutionNotTerminal):
         await desk.engine.replay(member("a"), downstream=downstream)
     assert await desk.flow() == before
+
+
+@pytest.mark.parametrize("pause_ms", [0, 5])
+async def test_a_group_that_is_decided_again_owes_its_cancels_anew(
+    desk: FlowDesk, pause_ms: int
+) -> None:
+    """The line of the first decision is still open: one goes and the other comes in one commit."""
+    race = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
+    await desk.draw(plan("abc", "a>c b>c", policies={"c": race}))
+    await desk.end("a")
+    work = Job(await desk.flow(), await desk.lines(), desk.clock.now_ms())
+    assert await Rounds(desk.store, Telemetry()).run([work], desk.clock.now_ms(), 0) == [True]
+    assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_SIBLINGS]
+    await desk.engine.replay(member("a"), downstream=True)
+    desk.clock.advance(pause_ms)
+    await desk.ended("a")
+    assert await desk.states("abc") == {"a": "completed", "b": "cancelled", "c": "waiting"}
+    assert await desk.lines() == []

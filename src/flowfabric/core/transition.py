@@ -193,9 +193,9 @@ def refuse_doubles_in(batch: Sequence[Changeset]) -> None:
     refuse_doubles([id for changes in batch for id in changes.owners])
     refuse_doubles([member.execution.id for changes in batch for member in changes.members])
     for changes in batch:
-        done = {line.id for line in changes.done}
+        done = {(line.at_ms, line.id) for line in changes.done}
         ended = (t.line for t in changes.transitions if t.line is not None)
-        if done and any(line.id in done for line in (*changes.lines, *ended)):
+        if done and any((line.at_ms, line.id) in done for line in (*changes.lines, *ended)):
             raise IllegalTransition("a line is written and done in one call")
 
 

@@ -122,6 +122,13 @@ class Round:
         total = int(self.patch.get("total") or self.flow.total)
         return settled(self.flow, ends, total, self.now_ms)
 
+    def _done(self) -> list[Line]:
+        """What is done and owed again at the same moment stays."""
+        owed = {(line.at_ms, line.id) for line in self.lines}
+        return (
+            [line for line in self.done if (line.at_ms, line.id) not in owed] if owed else self.done
+        )
+
     def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
         flow = self.flow
         patch: dict[str, Value] = {
@@ -139,6 +146,6 @@ class Round:
             resolved=self.resolved,
             groups=list(self.groups.values()),
             lines=self.lines,
-            done=self.done,
+            done=self._done(),
             notes=self.notes,
         )
