@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from flowfabric.core.flow.model import Edge, Flow, Group, Line
-from flowfabric.core.ids import ExecutionId, flow_partition, partition_of
+from flowfabric.core.ids import FlowId, flow_partition, partition_of
 from flowfabric.core.model import Execution
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
@@ -30,13 +30,16 @@ from tests.store.valkey.raw import with_column
 Record = Execution | Flow | Edge | Group | Line
 
 _RENAMED = {"group": "grp", "join": "joins"}
+_TIMERS = {"due_ms": ":due", "purge_ms": ":purge"}
 _ENDED = ("state", "generation", "attempt", "outcome", "resolved_ms")
 
 
 class Raw(Protocol):
-    """Writes a text into a column of a record, or removes the record."""
+    """Writes a text or nothing into a column of a record, or removes the record."""
 
     async def write(self, record: Record, column: str, text: str) -> None: ...
+
+    async def clear(self, record: Record, column: str) -> None: ...
 
     async def remove(self, record: Record) -> None: ...
 
@@ -88,6 +91,9 @@ class RawMemory:
         await self.remove(record)
         self._put(new)
 
+    async def clear(self, record: Record, column: str) -> None:
+        self._put(msgspec.structs.replace(record, **{column: None}))
+
     def _put(self, record: Record) -> None:
         book = self._store._flows
         match record:
@@ -137,6 +143,10 @@ class RawSqlite:
         name = _RENAMED.get(column, column)
         self._run(f"UPDATE {table} SET {name} = ?", named, text)  # noqa: S608 - our own names
 
+    async def clear(self, record: Record, column: str) -> None:
+        table, named = row_of(record)
+        self._run(f"UPDATE {table} SET {column} = NULL", named)  # noqa: S608 - our own names
+
     async def remove(self, record: Record) -> None:
         table, named = row_of(record)
         self._run(f"DELETE FROM {table}", named)  # noqa: S608 - our own names
@@ -161,6 +171,11 @@ class RawPostgres:
         update = f'UPDATE "{self._address.schema}".{table} SET {name} = {literal}'  # noqa: S608
         await self._run(update, named)
 
+    async def clear(self, record: Record, column: str) -> None:
+        table, named = row_of(record)
+        update = f'UPDATE "{self._address.schema}".{table} SET {column} = NULL'  # noqa: S608
+        await self._run(update, named)
+
     async def remove(self, record: Record) -> None:
         table, named = row_of(record)
         await self._run(f'DELETE FROM "{self._address.schema}".{table}', named)  # noqa: S608
@@ -175,7 +190,7 @@ class RawPostgres:
         assert done.endswith(" 1")
 
 
-def _value(record: Execution, column: str, text: str) -> object:
+def _value(record: Record, column: str, text: str) -> object:
     """The text as what the column holds, if it can be that."""
     try:
         return getattr(_with(record, column, text), column)
@@ -190,11 +205,12 @@ class RawValkey:
     async def write(self, record: Record, column: str, text: str) -> None:
         key, field = self._place(record)
         if isinstance(record, Execution):
-            kept = await self._call("GET", key)
-            assert isinstance(kept, bytes)
-            await self._call("SET", key, with_column(kept, column, _value(record, column, text)))
+            await self._write_head(record, column, _value(record, column, text))
+        elif isinstance(record, Flow) and column == "id":
+            await self._rename(record, text)
         elif isinstance(record, Flow):
             await self._call("HSET", key, column, text)
+            await self._index(record, column, text)
         elif isinstance(record, Edge) and column == "downstream":
             await self._misdirect(record, text)
         elif isinstance(record, Line) and column == "flow":
@@ -204,7 +220,45 @@ class RawValkey:
                 field = field.replace("edge:", "end:", 1)
             known = await self._call("HGET", key, field)
             cells = json.loads(known) if isinstance(known, bytes) and known else {}
-            await self._call("HSET", key, field, json.dumps({**cells, column: text}))
+            cells[column] = _value(record, column, text)
+            await self._call("HSET", key, field, json.dumps(cells))
+
+    async def _index(self, flow: Flow, column: str, text: str) -> None:
+        """As a database does it by itself."""
+        if column == "settled":
+            verb = ("ZREM",) if text == "1" else ("ZADD", "0")
+            await self._call(verb[0], f"{self._base(flow)}:unsettled", *verb[1:], flow.id)
+
+    async def clear(self, record: Record, column: str) -> None:
+        key, field = self._place(record)
+        assert not field
+        if isinstance(record, Execution):
+            await self._write_head(record, column, None)
+        else:
+            await self._call("HDEL", key, column)
+
+    async def _write_head(self, row: Execution, column: str, value: object) -> None:
+        """With its copies in indexes, which a database keeps by itself."""
+        key, base, uuid = self._place(row)[0], self._base(row), uuid_of(row.id)
+        kept = await self._call("GET", key)
+        assert isinstance(kept, bytes)
+        await self._call("SET", key, with_column(kept, column, value))
+        if column in _TIMERS:
+            verb = ("ZREM",) if value is None else ("ZADD", str(value))
+            await self._call(verb[0], base + _TIMERS[column], *verb[1:], uuid)
+        if column == "state" and row.flow:
+            await self._call("HINCRBY", f"{base}:tally:{row.flow}", row.state, "-1")
+            await self._call("HINCRBY", f"{base}:tally:{row.flow}", str(value), "1")
+        if column == "state":
+            queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.lane}"
+            await self._call("ZREM", queue, uuid)
+
+    async def _rename(self, flow: Flow, id: str) -> None:
+        base = self._base(flow)
+        await self._call("RENAME", f"{base}:flow:{flow.id}", f"{base}:flow:{id}")
+        for index in ("flow_ids", "unsettled"):
+            await self._call("ZREM", f"{base}:{index}", flow.id)
+            await self._call("ZADD", f"{base}:{index}", "0", id)
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""
@@ -224,6 +278,8 @@ class RawValkey:
 
     async def remove(self, record: Record) -> None:
         key, field = self._place(record)
+        if isinstance(record, Line):
+            await self._call("ZREM", f"{self._base(record)}:lines:{record.flow}", field)
         if field:
             await self._call("HDEL", key, field)
         else:
@@ -254,7 +310,7 @@ class RawValkey:
             case Edge() | Group():
                 return self._store.keys.partition(partition_of(record.downstream))
             case Line():
-                return self._store.keys.partition(partition_of(ExecutionId(record.execution)))
+                return self._store.keys.partition(flow_partition(FlowId(record.flow), COUNTS))
             case Flow():
                 return self._store.keys.partition(flow_partition(record.id, COUNTS))
             case _:

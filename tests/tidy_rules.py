@@ -50,6 +50,7 @@ STORE_MAY_IMPORT = {
     for module in (
         "ids",
         "model",
+        "retention",
         "states",
         "transition",
         "flow.changes",

@@ -10,6 +10,7 @@ from flowfabric.app import App
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core.explain import Explanation
+from flowfabric.core.flow.summary import FlowSnapshot
 from flowfabric.core.model import Event, Lease
 from flowfabric.core.policy import Exponential, Fixed, RetryPolicy
 from flowfabric.core.states import LaneState, PublicState
@@ -61,6 +62,7 @@ __all__ = [
     "Fixed",
     "FlowFabricError",
     "FlowHandle",
+    "FlowSnapshot",
     "Graph",
     "Handle",
     "IdempotencyConflict",

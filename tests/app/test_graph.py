@@ -226,6 +226,8 @@ async def test_who_waits_for_a_cancel_hears_who_was_cancelled(app: App) -> None:
         flow = await run.wait()
         backlog = await run.backlog()
         assert (flow.state, backlog.owed, backlog.is_listed) == ("cancelled", [], False)
+        status = await run.status()
+        assert (status.state, status.summary.public_flow_state) == ("cancelled", "failed")
         with pytest.raises(ExecutionCancelled, match="enough"):
             await run.result(then)
         with pytest.raises(InvalidInput, match="no policy"):
@@ -254,13 +256,15 @@ async def test_flows_are_found_again_by_name_state_and_page(app: App) -> None:
         await app.flows(state="melted")
     again = await app.flow_handle(made[1])
     (row,) = (await again.members(states=["waiting"])).items
-    assert (row.kind, (await again.status()).name) == ("number", "etl")
+    assert (row.kind, (await again.status()).flow.name) == ("number", "etl")
     with pytest.raises(InvalidInput, match="no state"):
         await again.members(states=["melted"])
     with pytest.raises(InvalidInput):
         await app.flow_handle("nonsense")
     async with running(app):
         assert (await again.wait()).completed == 1
+        done = await again.status()
+        assert (done.state, done.summary.members_completed) == ("completed", 1)
 
 
 async def test_a_member_runs_again_with_what_depended_on_it(app: App) -> None:
@@ -279,6 +283,7 @@ async def test_a_member_runs_again_with_what_depended_on_it(app: App) -> None:
     async with running(app):
         run = await g.submit()
         assert (await run.wait()).skipped == 1
+        assert (await run.status()).state == "failed"
         await run.replay(first, "it is there now", downstream=True)
         assert await run.result(then) == "first"
         flow = await run.wait()

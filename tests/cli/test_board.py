@@ -1,6 +1,6 @@
 """What the demo's board makes of log lines."""
 
-from flowfabric.cli.demo.board import Board
+from flowfabric.cli.demo.board import Board, Place
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Event, Value
 from flowfabric.core.states import State
@@ -48,7 +48,7 @@ def test_a_claim_shows_who_works_on_it_until_another_line_comes() -> None:
     told = seen.absorb(line("completed", State.COMPLETED))
     assert told is not None
     assert (told.who, told.what) == ("worker 1", "render film 1 completed")
-    assert seen.held == {}
+    assert seen.held_by("host-1") == []
     assert seen.is_over
 
 
@@ -68,6 +68,22 @@ def test_an_ending_is_told_with_its_reason() -> None:
     told = board().absorb(line("failed", State.FAILED, {"reason": "the card was declined"}))
     assert told is not None
     assert told.what == "render film 1 failed: the card was declined"
+
+
+def test_a_branch_that_is_skipped_is_told_by_nobody() -> None:
+    told = board().absorb(line("skipped", State.SKIPPED, {"reason": "dependency_impossible"}))
+    assert told is not None
+    assert (told.who, told.what) == ("", "render film 1 skipped: dependency_impossible")
+
+
+def test_the_place_of_an_execution_remembers_its_last_claim() -> None:
+    seen = board()
+    seen.absorb(claimed("host-1"))
+    seen.absorb(line("cancelled", State.CANCELLED, {"reason": "lost the race"}))
+    cancelled = Place(State.CANCELLED, "host-1", 1, "lost the race")
+    assert seen.places[ID] == cancelled
+    assert seen.absorb(line("dispatched", State.CANCELLED)) is None
+    assert seen.places[ID] == cancelled
 
 
 def test_a_greeting_tells_which_worker_is_which() -> None:

@@ -16,7 +16,9 @@ from flowfabric.cli.demo.crew import Crew
 from tests.cli.command import LIMIT_SECONDS, ff
 
 ORDERS = 6
-EXECUTIONS = ORDERS + 4 + 3 + 1
+MEMBERS = 4 + 3 + 1 + 3 + 1 + 3
+EXECUTIONS = MEMBERS + ORDERS + 3 + 1
+LOSERS = ["model clever", "model huge", "reader Cyd"]
 PROCESS = re.compile(r"worker \d  is process (\d+)")
 
 
@@ -45,16 +47,33 @@ def test_a_killed_worker_loses_nothing(scratch: Path) -> None:
 
     assert proof["problems"] == []
     assert proof["executions"] == EXECUTIONS
-    assert proof["outcomes"] == {"completed": EXECUTIONS - 2, "failed": 1, "cancelled": 1}
-    assert proof["attempts"]["initial"] == EXECUTIONS
+    ended = {"failed": 2, "cancelled": 4, "skipped": 1}
+    completed = EXECUTIONS - sum(ended.values())
+    assert proof["outcomes"] == {"completed": completed} | ended
+    assert proof["attempts"]["initial"] == EXECUTIONS - ended["skipped"]
     assert proof["attempts"]["retry"] == 2
-    assert proof["effects"] - proof["effects_repeated"] == EXECUTIONS - 2
+    assert proof["effects"] - proof["effects_repeated"] == completed
     assert (proof["asked_again"], proof["created_again"]) == (ORDERS, 0)
 
     killed = proof["killed"]
     assert killed["held"] >= 2
     assert killed["finished_by_other"] == killed["held"]
     assert proof["attempts"]["reclaim"] >= killed["held"]
+
+    members = proof["flow"]["members"]
+    assert len(members) == MEMBERS
+    assert members["model swift"]["detail"] in members["write invitation"]["detail"]
+    assert [label for label, member in members.items() if member["stopped"]] == LOSERS
+    assert {members[label]["detail"] for label in LOSERS} == {"sibling_quorum_satisfied"}
+    assert members["send invitation"]["detail"] == "sent: Ann agrees, Ben agrees"
+    assert members["print translation"] == {
+        "state": "skipped",
+        "attempts": 0,
+        "effects": 0,
+        "detail": "dependency_impossible",
+        "stopped": False,
+    }
+    assert members["tell the editor"]["state"] == "completed"
 
     assert "\x1b" not in ran.stderr
     told = ran.stderr

@@ -30,6 +30,11 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench", "fanout"),
     ("bench", "siblings"),
     ("bench", "submit"),
+    ("bench", "purge"),
+    ("bench", "timers"),
+    ("bench", "replicas"),
+    ("doctor",),
+    ("sweep",),
 ]
 
 
@@ -110,7 +115,7 @@ SCHEMES = "use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or
         ),
         (
             ("bench", "limit", "--store", "memory"),
-            "Error: store: memory:// has no raw client here (use sqlite or a file)\n",
+            "Error: store: memory:// has no raw client (use sqlite or a server)\n",
         ),
     ],
 )

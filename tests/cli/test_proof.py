@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.cli.demo.flow_proof import FlowProof, Member
+from flowfabric.cli.demo.notes import Effect, Note, Notes
+from flowfabric.cli.demo.premiere import premiere_of
 from flowfabric.cli.demo.proof import Evidence, Killed, Proof, prove
 from flowfabric.cli.demo.summary import summary
-from flowfabric.cli.demo.tasks import LANE, Shop, Wanted, open_shop, orders_of, read_effects
+from flowfabric.cli.demo.tasks import Shop, open_shop, orders_of
+from flowfabric.cli.demo.wanted import LANE, Wanted
 from flowfabric.core.states import PublicState
 
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    opened = open_shop("memory://", "test", tmp_path / "effects")
+    opened = open_shop("memory://", "test", Notes(tmp_path / "effects"))
     await opened.app.connect()
     yield opened
     await opened.app.close()
@@ -50,8 +54,8 @@ async def test_a_completed_execution_without_its_effect_is_a_problem(shop: Shop)
     await worked(shop, evidence)
     (_, handle) = evidence.started[0]
     without = await prove(shop.app.engine, evidence, [], seconds=1)
-    once = await prove(shop.app.engine, evidence, [(handle.id, 0)], seconds=1)
-    twice = await prove(shop.app.engine, evidence, [(handle.id, 0)] * 2, seconds=1)
+    once = await prove(shop.app.engine, evidence, [Note(handle.id, 0)], seconds=1)
+    twice = await prove(shop.app.engine, evidence, [Note(handle.id, 0)] * 2, seconds=1)
     assert f"attempt 0 of {handle.id} left 0 effects" in without.problems
     assert once.problems == ["no worker was killed"]
     assert f"attempt 0 of {handle.id} left 2 effects" in twice.problems
@@ -87,11 +91,50 @@ async def test_a_kill_that_hit_nothing_proves_nothing(shop: Shop) -> None:
     assert proof.problems == ["the killed worker held nothing when it died"]
 
 
-def test_effects_are_read_line_by_line(tmp_path: Path) -> None:
-    effects = tmp_path / "effects"
-    assert read_effects(effects) == []
-    effects.write_text("{fp:1}:a 0\n{fp:1}:b 2\n", encoding="ascii")
-    assert read_effects(effects) == [("{fp:1}:a", 0), ("{fp:1}:b", 2)]
+def test_notes_are_read_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+    assert Notes(file).read() == []
+    file.write_text("{fp:1}:a 0 finished\n{fp:1}:b 2 stopped\n", encoding="ascii")
+    first, second = Notes(file).read()
+    assert first == ("{fp:1}:a", 0, Effect.FINISHED)
+    assert second == ("{fp:1}:b", 2, Effect.STOPPED)
+
+
+async def test_a_flow_that_did_not_end_is_told_member_by_member(shop: Shop) -> None:
+    flow = premiere_of(shop.app, shop.studio)
+    run = await flow.graph.submit()
+    handles = [run.handle(node) for node in flow.nodes]
+    members = list(zip(flow.wanted, handles, strict=True))
+    evidence = Evidence(started=members, flow=members)
+    proof = await prove(shop.app.engine, evidence, [Note(handles[-2].id, 0)], seconds=1)
+    assert proof.outcomes == {"waiting": 4, "waiting_children": 11}
+    assert "print translation is waiting_children, not skipped" in proof.problems
+    assert "print translation ran, although it was to be skipped" in proof.problems
+    assert "model huge was not stopped while it ran" in proof.problems
+
+
+def member(
+    state: PublicState, detail: str = "", *, attempts: int = 1, stopped: bool = False
+) -> Member:
+    return Member(state=state, attempts=attempts, effects=0, detail=detail, stopped=stopped)
+
+
+ENDED = FlowProof(
+    {
+        "model swift": member(PublicState.COMPLETED, "an answer"),
+        "model huge": member(PublicState.CANCELLED, "sibling_quorum_satisfied", stopped=True),
+        "write invitation": member(PublicState.COMPLETED, "See it: an answer", attempts=2),
+        "print translation": member(PublicState.SKIPPED, "dependency_impossible", attempts=0),
+    }
+)
+
+
+def test_losers_that_were_stopped_for_the_race_are_no_problem() -> None:
+    assert ENDED.problems() == []
+    late = member(PublicState.CANCELLED, "somebody else did", stopped=True)
+    assert FlowProof({"model huge": late}).problems() == [
+        "model huge was cancelled for another reason: somebody else did"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +152,7 @@ def test_the_summary_says_whether_something_is_missing(problems: list[str], titl
         created_again=0,
         effects=2,
         effects_repeated=0,
+        flow=ENDED,
         seconds=11.5,
         problems=problems,
     )
@@ -118,4 +162,9 @@ def test_the_summary_says_whether_something_is_missing(problems: list[str], titl
     assert "  executions   2: 2 completed" in lines
     assert "  attempts     3: 2 initial, 0 retry, 1 reclaim" in lines
     assert "work of the killed worker: 1 executions, all 1 finished by the other" in out.getvalue()
+    assert "  race         model swift won; its answer was passed on to write invitation" in lines
+    assert "  stopped      while they ran: model huge" in lines
+    assert "  skipped      print translation never ran: 0 attempts, 0 effects" in lines
+    assert "│   └── model huge               cancelled  sibling_quorum_satisfied" in lines
+    assert "├── write invitation             done       in attempt 2" in lines
     assert [f"  ! {problem}" for problem in problems] == [one for one in lines if " ! " in one]

@@ -17,6 +17,7 @@ from flowfabric.engine.janitor import CHORES
 from flowfabric.engine.sweeping import Report
 from flowfabric.errors import Refused
 from flowfabric.store import Store
+from flowfabric.store.memory import MemoryStore
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.build import TTL_MS, order, policy
 from flowfabric.testing.clock import VirtualClock
@@ -159,3 +160,18 @@ async def test_to_look_at_a_store_makes_none(tmp_path_factory: pytest.TempPathFa
     with pytest.raises(Refused, match="not set up"):
         await require_store(SqliteStore(str(path)))
     assert not path.exists()
+
+
+async def test_a_replayed_member_waits_for_the_replay_of_its_upstream(clock: VirtualClock) -> None:
+    """Somebody has begun to replay from below: what comes next is his, and nothing is broken."""
+    desk = FlowDesk(MemoryStore(clock), clock)
+    await desk.engine.open()
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.replay(member("b"))
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    assert await named(desk) == set()
+    assert await broken_promises(desk.store, clock.now_ms()) == []
+    await desk.engine.replay(member("a"))
+    await desk.ended("a")
+    assert await desk.state("b") is State.WAITING

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from flowfabric.core.flow.adding import Addition
 from flowfabric.core.flow.graph import Policy
 from flowfabric.core.flow.model import CancelPolicy, GroupState, Join, LineKind, OnSatisfied
 from flowfabric.core.states import State
@@ -17,8 +18,9 @@ from flowfabric.engine.flow_projector import FlowProjector
 from flowfabric.engine.sweeping import Done, Scope
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.flows import FLOW, flow_id, member, plan
+from flowfabric.testing.flows import FLOW, flow_id, links, member, order, plan
 from tests.corrupter import Raw, raw_client
 from tests.flow.desk import FlowDesk
 
@@ -250,3 +252,36 @@ async def test_a_flow_that_cannot_be_read_is_an_error_and_keeps_no_other_back(
     assert sum(errors for _, errors in found) >= 1
     for id in (ids[0], ids[2]):
         assert (await desk.flow(id)).summary
+
+
+async def test_a_member_that_ends_between_two_looks_is_not_told_of_twice(
+    clock: VirtualClock,
+) -> None:
+    """Its line came after the lines were read, and its end before the heads were."""
+    desk = FlowDesk(MemoryStore(clock), clock)
+    await desk.engine.open()
+    await desk.draw(plan("abc", "a>b b>c"))
+    await desk.ended("a")
+    lease = await desk.start("b")
+
+    async def end() -> None:
+        await desk.engine.complete(lease, b"null")
+        clock.advance(10)
+
+    slow = FaultyStore(desk.store, [Fault(Verb.GRAPH, 2, Kind.DELAY, hook=end)])
+    net = DependencyReconciler(slow, desk.engine.clock, desk.dispatcher)
+    assert await counted(net.run_once()) == (0, 0)
+    assert len(await desk.lines()) == 1
+    await desk.dispatch()
+    assert await desk.counters() == {"completed": 2}
+
+
+async def test_a_member_that_is_about_to_be_skipped_needs_no_repair(clock: VirtualClock) -> None:
+    desk = FlowDesk(MemoryStore(clock), clock)
+    await desk.engine.open()
+    await desk.draw(plan("a"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.flows.build.add(FLOW, Addition(orders=[order("b")], links=links("a>b")))
+    assert await counted(dependencies(desk).run_once()) == (0, 0)
+    await desk.dispatch()
+    assert await desk.state("b") is State.SKIPPED

@@ -148,6 +148,7 @@ async def test_a_flow_whose_time_is_over_is_found_among_flows_with_lines(desk: F
     taken: list[str] = []
     for _ in range(3):
         turn = Turn(limit=1, now_ms=now_ms, until_ms=0, after=taken[-1] if taken else "")
-        taken += [name_of(each) for each in await desk.store.pending(turn)]
+        found = await desk.store.pending(turn)
+        taken += [name_of(each) for each in found]
     assert len(taken) == 3
     assert late in taken

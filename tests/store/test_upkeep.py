@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flowfabric.core.model import Feed, Query
 from flowfabric.store import Store
 from flowfabric.store.upkeep import Upkeep
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import order
 from flowfabric.testing.conformance.steps import put
+from tests.servers import DURABLE
 
 
 def keeping(store: Store) -> Upkeep:
@@ -30,6 +33,13 @@ async def test_every_part_is_counted(store: Store, clock: VirtualClock) -> None:
     assert after["execution"] - before["execution"] == 3
     assert sum(after.values()) > sum(before.values()) + 3
     assert sum(part.bytes for part in await keeping(store).sizes()) > 0
+
+
+@pytest.mark.parametrize("store_kind", DURABLE)
+async def test_what_was_dropped_has_no_parts(store: Store, clock: VirtualClock) -> None:
+    await put(store, clock, order(0))
+    await keeping(store).drop()
+    assert await keeping(store).sizes() == []
 
 
 async def test_what_was_dropped_can_be_set_up_again_and_is_empty(

@@ -12,6 +12,7 @@ from flowfabric.client.results import Results
 from flowfabric.core.duration import duration_ms
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
+from flowfabric.core.flow.summary import FlowSnapshot
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Event
 from flowfabric.core.states import PublicState, State
@@ -74,9 +75,9 @@ class FlowHandle:
             raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
         return await self._engine.flows.counted(self.id)
 
-    async def status(self) -> Flow:
-        """The flow as it is now; counters follow the ends of members by a few milliseconds."""
-        return await self._engine.flows.flow(self.id)
+    async def status(self) -> FlowSnapshot:
+        """The flow as it is now: what its members make of it, how many are in which state."""
+        return await self._engine.flows.status(self.id)
 
     async def members(
         self, *, states: Iterable[State | str] = (), after: str = "", limit: int = 100

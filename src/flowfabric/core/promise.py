@@ -12,7 +12,7 @@ from flowfabric.core.flow.model import EdgeState
 from flowfabric.core.flow.views import View
 from flowfabric.core.model import Execution
 from flowfabric.core.states import CLAIMABLE, TERMINAL, State
-from flowfabric.core.timers import next_due
+from flowfabric.core.timers import is_unarmed, next_due
 
 
 def broken_promise(row: Execution, now_ms: int) -> str:
@@ -22,11 +22,8 @@ def broken_promise(row: Execution, now_ms: int) -> str:
     said = explain(row, now_ms)
     if said.wakes in ("timer", "lease") and said.until_ms is None:
         return f"{row.state}, and nothing says until when"
-    soonest_ms = next_due(row)
-    if soonest_ms is None or row.failures:
-        return ""
-    if row.due_ms is None or row.due_ms > soonest_ms:
-        return f"{row.state}: something is due at {soonest_ms}, its timer is at {row.due_ms}"
+    if is_unarmed(row):
+        return f"{row.state}: something is due at {next_due(row)}, its timer is at {row.due_ms}"
     return ""
 
 

@@ -77,11 +77,21 @@ def next_due(row: Execution) -> int | None:
     return armed[0][0] if armed else None
 
 
+def is_unarmed(row: Execution) -> bool:
+    """Whether its timer is later than what it is for, or is missing. One that was put off because
+    it could not be handled, or parked, is as it should be."""
+    soonest_ms = next_due(row)
+    is_put_off = bool(row.parked) or (row.failures > 0 and row.due_ms is not None)
+    if soonest_ms is None or is_put_off:
+        return False
+    return row.due_ms is None or row.due_ms > soonest_ms
+
+
 def on_due(row: Execution, now_ms: int) -> Due:
     """What the timer of this row meant, decided again from the row as it is."""
     armed = timers(row)
     if not armed or armed[0][0] > now_ms:
-        return Due(None, _rearm(row))
+        return Due(None, rearm(row))
     duty = armed[0][1]
     match duty:
         case Duty.EXECUTION_DEADLINE:
@@ -152,7 +162,8 @@ def _expire(row: Execution, now_ms: int, duty: Duty) -> Transition:
     return _transition(row, patch, LogLine("expired", {"reason": duty}), attempt)
 
 
-def _rearm(row: Execution) -> Transition:
+def rearm(row: Execution) -> Transition:
+    """Set its timer to what it is for."""
     return _transition(row, {"due_ms": next_due(row)}, None)
 
 

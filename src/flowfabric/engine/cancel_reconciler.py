@@ -51,7 +51,8 @@ class CancelReconciler:
             if not owed_states(flow) or not includes(self.filter, flow):
                 continue
             try:
-                processed += await self._take_up(flow)
+                is_taken_up = await self._take_up(flow)
+                processed += is_taken_up
             except FlowFabricError as error:
                 errors += 1
                 logger.warning(

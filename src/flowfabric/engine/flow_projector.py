@@ -13,7 +13,7 @@ import msgspec
 from flowfabric.core.flow.audit import recount
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import Flow
-from flowfabric.core.flow.summary import encode_summary, stored_summary, summarize
+from flowfabric.core.flow.summary import encode_summary, stored_summary, summarize, unknown_states
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset
@@ -55,7 +55,8 @@ class FlowProjector:
         processed = 0
         for view in views:
             try:
-                processed += await self._project(view, now_ms)
+                is_written = await self._project(view, now_ms)
+                processed += is_written
             except FlowFabricError as error:
                 lost += 1
                 flow = view.flow.id if view.flow else ""
@@ -92,6 +93,12 @@ def _changed(flow: Flow, view: View, now_ms: int) -> dict[str, Value]:
             "counters of flow %s were wrong",
             flow.id,
             extra={"flow": flow.id, "repaired": sorted(repaired)},
+        )
+    if strange := unknown_states(view.tally):
+        logger.error(
+            "members of flow %s are in states that nobody knows",
+            flow.id,
+            extra={"flow": flow.id, "states": strange},
         )
     summary = summarize(view.tally, now_ms)
     known = stored_summary(flow)

@@ -25,6 +25,7 @@ from flowfabric.core.flow.model import (
     LineKind,
     line_id,
 )
+from flowfabric.core.flow.summary import FlowSnapshot, Summary, snapshot
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, Submission
@@ -201,6 +202,15 @@ class Flows:
     async def flow(self, id: FlowId) -> Flow:
         """The flow itself, or `FlowNotFound`."""
         return (await self._writes.view(Sight(flow=id)))[0]
+
+    async def status(self, id: FlowId) -> FlowSnapshot:
+        """The flow and how its members stand, counted in the same moment."""
+        flow, view = await self._writes.view(Sight(flow=id, tally=True))
+        return snapshot(flow, view.tally, self._clock.now_ms())
+
+    async def summary(self, id: FlowId) -> Summary:
+        """How many of its members are in which public state now, and what that makes of it."""
+        return (await self.status(id)).summary
 
     async def counted(self, id: FlowId) -> Flow:
         """The flow once its counters know of the ends that have happened; whoever asks helps.

@@ -13,6 +13,7 @@ from flowfabric.engine.cancel_reconciler import CancelReconciler
 from flowfabric.engine.dependency_reconciler import DependencyReconciler
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_projector import FlowProjector
+from flowfabric.engine.index_reconciler import IndexReconciler
 from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.loop import Loop
 from flowfabric.engine.retention_trimmer import RetentionTrimmer
@@ -41,6 +42,7 @@ CHORES: dict[str, Callable[[Shed], Chore]] = {
     ),
     "cancel_reconciler": lambda shed: CancelReconciler(shed.store, shed.clock, scope=shed.scope),
     "flow_projector": lambda shed: FlowProjector(shed.store, shed.clock, scope=shed.scope),
+    "index_reconciler": lambda shed: IndexReconciler(shed.store, shed.clock, scope=shed.scope),
     "edge_cancel_reconciler": lambda shed: SiblingReconciler(
         shed.store, shed.clock, counts=shed.counts, scope=shed.scope
     ),

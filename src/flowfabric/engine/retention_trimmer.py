@@ -13,7 +13,8 @@ import msgspec
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Value, Want, Writer
-from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged, portions
+from flowfabric.core.portions import portions
+from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
@@ -56,11 +57,14 @@ class RetentionTrimmer:
             return Swept(errors=1)
 
     async def _sweep(self, _: bool) -> Swept:
-        found = await self._store.departing(self._clock.now_ms(), PORTION)
+        asked_ms = self._clock.now_ms()
+        found = await self._store.departing(asked_ms, PORTION)
         is_full = PORTION in (len(found.executions), len(found.flows))
         mine = await self._mine(found)
+        purges, closing = portions(mine, asked_ms)
         now_ms = self._clock.now_ms()
-        purges, closing = portions(mine, now_ms)
+        if now_ms < asked_ms:
+            return Swept(again=True)
         closed = await self._store.commit_each(closing, now_ms) if closing else []
         answers = [await self._purge(purge) for purge in purges]
         gone = {id for answer in answers for id in answer.gone}
@@ -83,9 +87,10 @@ class RetentionTrimmer:
         return Departing([each for each in found.executions if each.id in served], flows)
 
     async def _purge(self, purge: Purge) -> Purged:
-        if not purge.executions and not purge.flows:
-            return Purged([], {})
+        """Nothing, if a clock that was ahead has been set right since this was found due."""
         now_ms = self._clock.now_ms()
+        if now_ms < purge.now_ms or not (purge.executions or purge.flows):
+            return Purged([], {})
         answer = await self._store.purge(msgspec.structs.replace(purge, now_ms=now_ms))
         if answer.kept:
             await self._keep(purge.executions, answer.kept)

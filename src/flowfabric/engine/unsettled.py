@@ -1,34 +1,52 @@
-"""A page of flows that are not settled: what the sweepers of flows go over, and no other flow."""
+"""Pages of flows for sweepers: those that are not settled, which most of them go over, or all."""
 
 from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
-from flowfabric.errors import Corrupt
+from flowfabric.core.ids import parse_flow_id
+from flowfabric.errors import Corrupt, InvalidInput
 from flowfabric.store.protocol import Store
 
 logger = logging.getLogger("flowfabric.sweeping")
 
 
 async def unsettled_flows(store: Store, after: str, limit: int) -> tuple[list[Flow], str, int]:
+    """The next flows that are not settled."""
+    return await page_of_flows(store, FlowQuery(unsettled=True, after=after, limit=limit))
+
+
+async def page_of_flows(store: Store, query: FlowQuery) -> tuple[list[Flow], str, int]:
     """The next flows, where to go on (empty: from the beginning), and how many cannot be read.
 
     One that cannot be read is named in the log and keeps no other back.
     """
-    asked = limit
     while True:
         try:
-            query = FlowQuery(unsettled=True, after=after, limit=asked)
             found = await store.find_flows(query)
         except Corrupt as error:
-            if asked > 1:
-                asked //= 2
+            if query.limit > 1:
+                query = msgspec.structs.replace(query, limit=query.limit // 2)
                 continue
             lost = str((error.details or {}).get("flow", ""))
             logger.error(
                 "flow %s cannot be read", lost, extra={"flow": lost, "problem": str(error)}
             )
             return [], lost, 1
-        return found, found[-1].id if len(found) == asked else "", 0
+        named = [flow for flow in found if _has_a_name(flow)]
+        cursor = found[-1].id if len(found) == query.limit else ""
+        return named, cursor, len(found) - len(named)
+
+
+def _has_a_name(flow: Flow) -> bool:
+    """Whether its id is one that a flow can have; nothing can be asked about any other."""
+    try:
+        parse_flow_id(flow.id)
+    except InvalidInput:
+        logger.error("%r is no id of a flow", flow.id, extra={"flow": flow.id})
+        return False
+    return True

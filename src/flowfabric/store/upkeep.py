@@ -55,3 +55,21 @@ class Copyable(Protocol):
         The copy is a life of its own: cursors of the original are `CursorExpired` there.
         """
         ...
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """How many copies were set right, and where to go on; empty from the beginning."""
+
+    repaired: int = 0
+    cursor: str = ""
+
+
+@runtime_checkable
+class Verifiable(Protocol):
+    """A store that keeps copies of what its records say, which can differ from them: indexes of its
+    own making. Stores whose indexes are the database's have nothing to verify."""
+
+    async def verify(self, cursor: str, limit: int) -> Verified:
+        """Compare the copies of at most so many records with the records, after this cursor, and
+        set the copies right. The records themselves are not touched."""
+        ...

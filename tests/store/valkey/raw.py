@@ -12,10 +12,10 @@ from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.link import Cell, Reply, pack
 
 # The columns that a record begins with, then numbers.
-_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
+_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane", "flow")
 _NUMBERS = (
     *("rev", "epoch", "lease_until_ms", "due_ms", "attempt", "priority", "created_ms"),
-    *("next_attempt", "attempt_left_ms", "deadline_ms", "started_ms"),
+    *("next_attempt", "attempt_left_ms", "deadline_ms", "started_ms", "purge_ms"),
 )
 
 
@@ -65,9 +65,14 @@ def with_column(text: bytes, column: str, value: object) -> bytes:
         known = -1.0 if value is None else float(value)
         struct.pack_into(">d", numbers, 8 * _NUMBERS.index(column), known)
     front = b"".join(len(each).to_bytes(2, "big") + each for each in texts) + numbers
-    pair = msgspec.msgpack.encode(column) + msgspec.msgpack.encode(value)
-    map_of = b"\xde" + (int.from_bytes(count, "big") + 1).to_bytes(2, "big")
-    return (len(front) + 2).to_bytes(2, "big") + front + map_of + text[past:] + pair
+    array = b"\xdc" + (int.from_bytes(count, "big") * 2).to_bytes(2, "big")
+    cells = msgspec.msgpack.decode(array + text[past:], type=list[msgspec.Raw])
+    named = msgspec.msgpack.encode(column)
+    pairs = [pair for pair in zip(cells[::2], cells[1::2], strict=True) if bytes(pair[0]) != named]
+    body = b"".join(bytes(cell) for pair in pairs for cell in pair)
+    map_of = b"\xde" + (len(pairs) + 1).to_bytes(2, "big")
+    written = body + named + msgspec.msgpack.encode(value)
+    return (len(front) + 2).to_bytes(2, "big") + front + map_of + written
 
 
 def _front_length(text: bytes) -> int:

@@ -82,15 +82,17 @@ def limit(
     repeat: Annotated[int, typer.Option(min=1, help="Measure so often and print the median.")] = 1,
     json: Json = False,
 ) -> None:
-    """Measure the raw client: the records of a cycle, without an engine.
+    """Measure the records of a cycle with the raw client, no engine.
 
-    The same tables, columns and rows as `ff bench cycle` writes, in transactions of 100 rows for
-    each of submit, claim and complete. What the engine reaches of this is `share_of_limit`.
+    The same records as `ff bench cycle` writes, in transactions of 100 executions for each of
+    submit, claim and complete, in a store of its own beside the one that is named: a file, a
+    schema or a prefix, removed afterwards. What the engine reaches of this is `share_of_limit`.
 
     \b
     Examples:
       ff bench limit --store 'sqlite?synchronous=NORMAL'
       ff bench limit --store sqlite:///x.db --n 50000 --json
+      ff bench limit --store postgres                  a private server, gone afterwards
     """
     from statistics import median
 
@@ -110,7 +112,7 @@ def idle(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to watch.")] = 20.0,
     json: Json = False,
 ) -> None:
-    """Measure what one engine and one worker cost while there is nothing to do.
+    """Measure what an engine and a worker cost with nothing to do.
 
     Round trips are counted by the store where it makes them; processor time is that of this
     process. A few seconds pass before, until everything has come to rest.
@@ -136,7 +138,7 @@ def contend(
     verbs: Annotated[int, typer.Option(min=1, help="Calls, all processes together.")] = 20_000,
     json: Json = False,
 ) -> None:
-    """Let processes fight over a few executions, then prove that it did no harm.
+    """Let processes fight over a few executions; prove no harm done.
 
     They claim, renew, complete, cancel, replay and change priorities, mostly blindly. Afterwards
     every acknowledged write is looked for in the store, and every lease is checked against the
@@ -171,7 +173,7 @@ def chain(
     repeat: Repeat = 3,
     json: Json = False,
 ) -> None:
-    """Measure flows whose members wait for each other in a row and hand on their results.
+    """Measure flows whose members run in a row and pass on results.
 
     \b
     Examples:
@@ -211,7 +213,7 @@ def fanout(
 def siblings(
     *, store: Store = "sqlite", width: Width = 100, repeat: Repeat = 30, json: Json = False
 ) -> None:
-    """Measure a race: from the success that decides it to the last of the others cancelled.
+    """Measure a race: from its decision to the last loser cancelled.
 
     \b
     Examples:

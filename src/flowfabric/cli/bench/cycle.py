@@ -108,7 +108,7 @@ async def _round(bench: Bench, empty: Bench | None, target: Target, plan: Plan) 
     at_empty = await end_to_end(empty, plan.n) if empty else None
     both = await end_to_end(bench, plan.n)
     enqueue_per_s, drain_per_s = await enqueue_and_drain(bench, plan.n)
-    raw_per_s = await limit.run(target, min(plan.n, LIMIT_N)) if target.folder else None
+    raw_per_s = await limit.run(target, min(plan.n, LIMIT_N)) if limit.has_limit(target) else None
     return Figures(
         end_to_end_per_s=both.per_s,
         enqueue_per_s=enqueue_per_s,

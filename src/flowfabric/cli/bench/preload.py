@@ -60,9 +60,10 @@ async def _take(engine: Engine, size: int) -> list[Lease]:
     leases: list[Lease] = []
     for _ in range(TRIES):
         token = secrets.token_hex(16)
-        leases += await engine.claim(
+        more = await engine.claim(
             [LANE], size - len(leases), worker="bench", token=token, ttl_ms=_TTL_MS
         )
+        leases += more
         if len(leases) == size:
             return leases
     raise Corrupt(f"only {len(leases)} of {size} executions could be claimed")

@@ -108,7 +108,7 @@ class Floor:
 
 
 async def _counted(run: FlowHandle) -> None:
-    while (seen := await run.status()).ended < seen.total:  # noqa: ASYNC110 - nobody tells of it
+    while (seen := (await run.status()).flow).ended < seen.total:  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0.01)
 
 

@@ -19,7 +19,9 @@ _OPTIONS = {
     "postgresql": ("schema", "flowfabric"),
     "postgres": ("schema", "flowfabric"),
     "valkey": ("prefix", "ff"),
+    "valkeys": ("prefix", "ff"),
     "redis": ("prefix", "ff"),
+    "rediss": ("prefix", "ff"),
 }
 
 

@@ -1,1 +1,1 @@
-"""`ff demo`: a small shop whose worker dies in the middle, and a proof that nothing was lost."""
+"""`ff demo`: a shop whose worker dies in the middle, a flow, and a proof of what became of it."""

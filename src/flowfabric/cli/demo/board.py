@@ -23,29 +23,33 @@ class Happening(NamedTuple):
     what: str
 
 
-class Holding(NamedTuple):
-    """Somebody works on something."""
+class Place(NamedTuple):
+    """Where an execution is by its last line; worker and attempt are those of its last claim."""
 
-    worker: str
-    attempt: int
-    since_ms: int
+    state: State = State.WAITING
+    worker: str = ""
+    attempt: int = NO_ATTEMPT
+    reason: str = ""
 
 
 class Board:
-    """`labels` names the executions that are watched; lines about others are passed over."""
+    """`labels` names the executions that are watched; lines about others are passed over.
+
+    `members` are those of the flow, by their labels.
+    """
 
     def __init__(self) -> None:
         self.labels: dict[ExecutionId, str] = {}
+        self.members: dict[str, ExecutionId] = {}
         self.greeters: dict[ExecutionId, int] = {}
         self.workers: dict[str, int] = {}
         self.killed: set[str] = set()
-        self.held: dict[ExecutionId, Holding] = {}
-        self._states: dict[ExecutionId, State] = {}
+        self.places: dict[ExecutionId, Place] = {}
 
     def watch(self, labels: Mapping[ExecutionId, str]) -> None:
         self.labels |= labels
         for id in labels:
-            self._states.setdefault(id, State.WAITING)
+            self.places.setdefault(id, Place())
 
     def name(self, worker: str) -> str:
         """Workers are numbered as they were started; the store knows them by longer names."""
@@ -53,36 +57,37 @@ class Board:
         return f"worker {number}" if number else worker
 
     def counts(self) -> Counter[State]:
-        return Counter(self._states.values())
+        return Counter(place.state for place in self.places.values())
 
     @property
     def is_over(self) -> bool:
-        return all(state in TERMINAL for state in self._states.values())
+        return all(place.state in TERMINAL for place in self.places.values())
+
+    def is_held(self, id: ExecutionId) -> bool:
+        return self.places[id].state is State.ACTIVE
 
     def held_by(self, worker: str) -> list[ExecutionId]:
-        return [id for id, holding in self.held.items() if holding.worker == worker]
+        return [id for id in self.places if self.is_held(id) and self.places[id].worker == worker]
 
     def absorb(self, line: Event) -> Happening | None:
         """Take in one line; answers what to tell people, if it is worth telling."""
         label = self.labels.get(line.execution)
         if label is None:
             return None
-        before = self.held.pop(line.execution, None)
-        self._states[line.execution] = line.state
-        if line.state is State.ACTIVE:
-            holding = self.held[line.execution] = _holding(line, before)
-            if line.execution in self.greeters:
-                self.workers[holding.worker] = self.greeters[line.execution]
+        before = self.places[line.execution]
+        place = self.places[line.execution] = _place(line, before)
+        if place.state is State.ACTIVE and line.execution in self.greeters:
+            self.workers[place.worker] = self.greeters[line.execution]
         return self._tell(line, label, before)
 
-    def _tell(self, line: Event, label: str, before: Holding | None) -> Happening | None:
-        who = self.name(before.worker) if before else ""
+    def _tell(self, line: Event, label: str, before: Place) -> Happening | None:
+        who = self.name(before.worker) if before.state is State.ACTIVE else ""
         detail = line.detail
         match line.kind:
             case "claimed" if detail.get("kind") == AttemptKind.RECLAIM:
-                who = self.name(self.held[line.execution].worker)
+                who = self.name(self.places[line.execution].worker)
                 what = f"takes over {label} as attempt {line.attempt + 1}"
-            case "completed" | "failed" | "cancelled" | "expired":
+            case "completed" | "failed" | "cancelled" | "expired" | "skipped":
                 reason = f": {detail['reason']}" if detail.get("reason") else ""
                 what = f"{label} {line.kind}{reason}"
             case "retry_scheduled":
@@ -96,8 +101,10 @@ class Board:
         return Happening(line.at_ms, who, what)
 
 
-def _holding(line: Event, before: Holding | None) -> Holding:
-    worker = line.detail.get("worker")
-    if isinstance(worker, str):
-        return Holding(worker, line.attempt, line.at_ms)
-    return before or Holding("", line.attempt, line.at_ms)
+def _place(line: Event, before: Place) -> Place:
+    claimed = line.detail.get("worker")
+    if line.state is State.ACTIVE and isinstance(claimed, str):
+        return Place(line.state, claimed, line.attempt)
+    # Lines that follow an end, as that of its dispatch, say nothing of why it came.
+    known = before.reason if before.state is line.state else ""
+    return before._replace(state=line.state, reason=str(line.detail.get("reason") or known))

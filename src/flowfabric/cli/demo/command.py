@@ -31,11 +31,14 @@ def demo(
 ) -> None:
     """Watch durable work survive the death of a worker.
 
-    A shop on the embedded store, two worker processes, some forty executions: payments that fail
-    twice and are retried, reminders with a delay, films that take seconds, one that is cancelled.
-    In the middle one worker is killed with SIGKILL, and every order is asked for again. At the end
-    everything is counted from the store; the exit code is 1 if anything is missing. Takes about
-    twelve seconds and leaves nothing behind.
+    A shop on the embedded store, two worker processes, some fifty executions: payments that fail
+    twice and are retried, reminders with a delay, one that is cancelled, and a flow, shown as a
+    tree: films, three models that race for the first answer, readers of whom two must agree, a
+    translation that fails and takes the branch behind it along.
+
+    In the middle the worker that renders the films is killed with SIGKILL, and every order is
+    asked for again. At the end everything is counted from the store; the exit code is 1 if
+    anything is missing. Takes about twelve seconds and leaves nothing behind.
 
     \b
     Examples:

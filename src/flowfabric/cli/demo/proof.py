@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.cli.demo.tasks import Wanted
-from flowfabric.client.handle import Handle
+from flowfabric.cli.demo.flow_proof import FlowProof, prove_flow
+from flowfabric.cli.demo.notes import Effect, Note
+from flowfabric.cli.demo.wanted import Started
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Attempt
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, PublicState
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
-
-Started = tuple[Wanted, Handle[object]]
 
 
 class Killed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +40,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     created_again: int
     effects: int
     effects_repeated: int
+    flow: FlowProof
     seconds: float
     problems: list[str]
 
@@ -49,6 +49,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """What happened on the way and cannot be read from the store."""
 
     started: list[Started] = []
+    flow: list[Started] = []
     killed: Killed | None = None
     held_by_killed: list[ExecutionId] = []
     asked_again: int = 0
@@ -56,16 +57,19 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 
 async def prove(
-    engine: Engine, evidence: Evidence, effects: Sequence[tuple[str, int]], *, seconds: float
+    engine: Engine, evidence: Evidence, notes: Sequence[Note], *, seconds: float
 ) -> Proof:
     ids = [handle.id for _, handle in evidence.started]
     found = [await engine.read.describe(id) for id in ids]
     heads = {head.id: head for head in found if head is not None}
     attempts = {id: await engine.read.attempts(id) for id in heads}
     problems = await _unexpected(evidence.started, heads)
+    effects = [note for note in notes if note.effect is Effect.FINISHED]
     problems += _effects_missing(heads, attempts, Counter(effects))
     killed, unfinished = _succession(evidence, heads, attempts)
     problems += unfinished
+    flow = await prove_flow(engine, evidence.flow, notes)
+    problems += flow.problems()
     if evidence.created_again:
         problems.append(f"{evidence.created_again} executions were made twice")
     return Proof(
@@ -76,7 +80,8 @@ async def prove(
         asked_again=evidence.asked_again,
         created_again=evidence.created_again,
         effects=len(effects),
-        effects_repeated=len(effects) - len({id for id, _ in effects}),
+        effects_repeated=len(effects) - len({note.id for note in effects}),
+        flow=flow,
         seconds=round(seconds, 1),
         problems=problems,
     )
@@ -107,7 +112,7 @@ def _kinds(attempts: dict[ExecutionId, list[Attempt]]) -> dict[str, int]:
 def _effects_missing(
     heads: dict[ExecutionId, Snapshot],
     attempts: dict[ExecutionId, list[Attempt]],
-    effects: Counter[tuple[str, int]],
+    effects: Counter[Note],
 ) -> list[str]:
     """Each completed execution completed in one attempt, and that one ran to its end once."""
     problems: list[str] = []
@@ -116,9 +121,9 @@ def _effects_missing(
         if len(done) != (head.public_state is PublicState.COMPLETED):
             problems.append(f"{id} has {len(done)} completed attempts and is {head.public_state}")
         problems += [
-            f"attempt {number} of {id} left {effects[id, number]} effects"
+            f"attempt {number} of {id} left {effects[Note(id, number)]} effects"
             for number in done
-            if effects[id, number] != 1
+            if effects[Note(id, number)] != 1
         ]
     return problems
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TextIO
 
 from flowfabric.cli.demo.crew import Crew
+from flowfabric.cli.demo.notes import Notes
 from flowfabric.cli.demo.proof import Proof, prove
 from flowfabric.cli.demo.screen import open_screen
 from flowfabric.cli.demo.story import Story
-from flowfabric.cli.demo.tasks import open_shop, read_effects
+from flowfabric.cli.demo.tasks import open_shop
 from flowfabric.cli.stores import named_store
 from flowfabric.errors import InvalidInput
 
@@ -47,13 +48,14 @@ async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
     # A namespace of its own: the demo can be run again, and beside other work, on one store.
     namespace = f"demo-{secrets.token_hex(4)}"
     effects = folder / "effects"
-    shop = open_shop(url, namespace, effects)
+    notes = Notes(effects)
+    shop = open_shop(url, namespace, notes)
     await shop.app.connect()
     try:
         with Crew(url, namespace, folder, effects=effects) as crew, open_screen(out) as screen:
-            evidence = await Story(shop, crew, screen, orders=orders).play()
+            evidence = await Story(shop, crew, screen, orders=orders, notes=notes).play()
         seconds = time.monotonic() - began
-        return await prove(shop.app.engine, evidence, read_effects(effects), seconds=seconds)
+        return await prove(shop.app.engine, evidence, notes.read(), seconds=seconds)
     finally:
         await shop.app.close()
 

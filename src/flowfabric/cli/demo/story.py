@@ -11,17 +11,19 @@ from collections.abc import Callable, Sequence
 from flowfabric.cli.demo.board import Board, Happening
 from flowfabric.cli.demo.crew import Crew
 from flowfabric.cli.demo.log import Follower
-from flowfabric.cli.demo.proof import Evidence, Killed, Started
+from flowfabric.cli.demo.notes import Effect, Notes
+from flowfabric.cli.demo.premiere import LOSERS, NAME, premiere_of
+from flowfabric.cli.demo.proof import Evidence, Killed
 from flowfabric.cli.demo.screen import Screen, now_ms
 from flowfabric.cli.demo.tasks import (
     LEASE_TTL_SECONDS,
     WORKERS,
     Shop,
-    Wanted,
     errands_of,
     hellos_of,
     orders_of,
 )
+from flowfabric.cli.demo.wanted import Started, Wanted
 from flowfabric.client.handle import Handle
 from flowfabric.core.states import PublicState, State
 
@@ -33,8 +35,11 @@ HELD_RENDERS = 2
 class Story:
     """One run. `play` answers what the closing proof needs."""
 
-    def __init__(self, shop: Shop, crew: Crew, screen: Screen, *, orders: int) -> None:
+    def __init__(
+        self, shop: Shop, crew: Crew, screen: Screen, *, orders: int, notes: Notes
+    ) -> None:
         self._shop = shop
+        self._notes = notes
         self._crew = crew
         self._screen = screen
         self._orders = orders_of(shop, orders)
@@ -50,8 +55,9 @@ class Story:
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 await self._greet(follower)
+                await self._submit_flow()
                 await self._ask()
-                await self._follow(follower, until=lambda: self._board.is_over)
+                await self._follow(follower, until=self._is_over)
         except TimeoutError:
             self._tell("demo", f"stopped waiting after {LIMIT_SECONDS} s")
         finally:
@@ -68,6 +74,17 @@ class Story:
         await self._follow(follower, until=lambda: self._board.is_over)
         for number, handle in zip(WORKERS, handles, strict=True):
             self._tell(f"worker {number}", f"is process {await handle.result()}")
+
+    async def _submit_flow(self) -> None:
+        flow = premiere_of(self._shop.app, self._shop.studio)
+        run = await flow.graph.submit()
+        handles = [run.handle(node) for node in flow.nodes]
+        started = list(zip(flow.wanted, handles, strict=True))
+        self._board.watch({handle.id: one.label for one, handle in started})
+        self._board.members = {one.label: handle.id for one, handle in started}
+        self._evidence.started += started
+        self._evidence.flow = started
+        self._tell("caller", f"submitted the flow {NAME} with {len(started)} members")
 
     async def _ask(self) -> None:
         started = await self._start([*self._orders, *errands_of(self._shop)])
@@ -97,9 +114,16 @@ class Story:
             await self._take_steps()
         await pages.aclose()
 
+    def _is_over(self) -> bool:
+        """Everything has ended, and who lost a race has heard of it."""
+        if not self._board.is_over:
+            return False
+        stopped = {note.id for note in self._notes.read() if note.effect is Effect.STOPPED}
+        return all(self._board.members[label] in stopped for label in LOSERS)
+
     async def _take_steps(self) -> None:
         if self._listener is not None:
-            if self._listener.id in self._board.held:
+            if self._board.is_held(self._listener.id):
                 listener, self._listener = self._listener, None
                 await listener.cancel("nobody listens any more")
         elif self._evidence.started and self._evidence.killed is None:

@@ -1,12 +1,15 @@
-"""The closing words of the demo."""
+"""The closing words of the demo: the flow as it ended, and the proof line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TextIO
 
+from flowfabric.cli.demo import premiere, tree
+from flowfabric.cli.demo.flow_proof import FlowProof
 from flowfabric.cli.demo.proof import Killed, Proof
 from flowfabric.cli.terminal import console_for
+from flowfabric.core.states import PublicState
 
 
 def summary(proof: Proof, out: TextIO) -> None:
@@ -17,6 +20,9 @@ def summary(proof: Proof, out: TextIO) -> None:
     if proof.problems:
         title, style = ("Something is missing.", "bold red")
     console.print()
+    if proof.flow.members:
+        console.print(tree.draw(f"flow {premiere.NAME}, as it ended", _telling(proof.flow)))
+        console.print()
     console.print(Text(title, style=style))
     for name, told in _rows(proof):
         console.print(Text(f"  {name:<13}{told}"), soft_wrap=True)
@@ -36,6 +42,7 @@ def _rows(proof: Proof) -> list[tuple[str, str]]:
         ("killed", _killed(proof.killed)),
         ("asked again", again),
         ("effects", effects),
+        *_flow_rows(proof.flow),
         ("time", f"{proof.seconds} s"),
     ]
 
@@ -53,3 +60,30 @@ def _killed(killed: Killed | None) -> str:
         f"worker {killed.worker} (process {killed.process_id}); "
         f"work of the killed worker: {held} executions, {finished} finished by the other"
     )
+
+
+def _telling(flow: FlowProof) -> tree.Tell:
+    def told(label: str) -> tree.Told:
+        member = flow.members.get(label)
+        if member is None:
+            return tree.Told(PublicState.WAITING, "is not in the store")
+        again = f"in attempt {member.attempts}" if member.attempts > 1 else ""
+        return tree.Told(member.state, again or member.detail)
+
+    return told
+
+
+def _flow_rows(flow: FlowProof) -> list[tuple[str, str]]:
+    answer = flow.members.get(premiere.WINNER)
+    text = flow.members.get(premiere.DOWNSTREAM)
+    skipped = flow.members.get(premiere.SKIPPED)
+    if answer is None or text is None or skipped is None:
+        return []
+    stopped = [label for label, member in flow.members.items() if member.stopped]
+    passed_on = "passed on" if answer.detail in text.detail else "NOT passed on"
+    ran = f"{skipped.attempts} attempts, {skipped.effects} effects"
+    return [
+        ("race", f"{premiere.WINNER} won; its answer was {passed_on} to {premiere.DOWNSTREAM}"),
+        ("stopped", f"while they ran: {', '.join(stopped) or 'nobody'}"),
+        ("skipped", f"{premiere.SKIPPED} never ran: {ran}"),
+    ]

@@ -1,66 +1,49 @@
-"""The tasks of the demo and what is asked of them. The caller and the workers both build this.
+"""The single tasks of the demo and what is asked of them. The caller and the workers build this.
 
-Every task that gets to its end notes so in a side file, before it returns: this is the effect in
-the outside world that the closing proof compares with what the store says.
+Every task that gets to its end notes so in a side file, before it returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from flowfabric.app import App
+from flowfabric.cli.demo.notes import Notes
+from flowfabric.cli.demo.premiere import Studio, open_studio
+from flowfabric.cli.demo.wanted import FIRST, LANE, Wanted
 from flowfabric.core.policy import Fixed, RetryPolicy
 from flowfabric.core.states import PublicState
 from flowfabric.errors import TaskError
 from flowfabric.task import Call, Task
 from flowfabric.worker.context import Context
 
-LANE = "demo"
 WORKERS = (1, 2)
 SLOTS = 6
 LEASE_TTL_SECONDS = 5
 
-RENDERS = 4
 REMINDERS = 3
 DECLINED_ORDER = 3
 FLAKY_EVERY = 5
 FLAKY_FAILURES = 2
 
 _CHARGE_SECONDS = 0.25
-_RENDER_STEPS = 16
-_STEP_SECONDS = 0.25
 _RETRY = RetryPolicy(max_retries=5, backoff=Fixed(delay_ms=700))
 _REMINDER_DELAY = "3s"
-_FIRST = 100
-
-Note = Callable[[Context], None]
-
 
 R = TypeVar("R")
 
 
-class Wanted(NamedTuple):
-    """One start, how people call it, and how it has to end."""
-
-    label: str
-    call: Call[object]
-    ends: PublicState = PublicState.COMPLETED
-    result: object = None
-
-
 class Shop(NamedTuple):
-    """The app and its tasks."""
+    """The app, its tasks, and those of the flow."""
 
     app: App
     hello: Task[int]
     charge: Task[str]
-    render: Task[str]
     remind: Task[str]
     listen: Task[None]
+    studio: Studio
 
 
 def worker_lane(number: int) -> str:
@@ -68,11 +51,10 @@ def worker_lane(number: int) -> str:
     return f"{LANE}-{number}"
 
 
-def open_shop(url: str, namespace: str, effects: Path) -> Shop:
+def open_shop(url: str, namespace: str, notes: Notes) -> Shop:
     app = App(
         url, namespace=namespace, concurrency=SLOTS, lease_ttl=LEASE_TTL_SECONDS, drain="500ms"
     )
-    note = _note_in(effects)
 
     @app.task(lane=LANE)
     async def hello() -> int:
@@ -85,35 +67,24 @@ def open_shop(url: str, namespace: str, effects: Path) -> Shop:
             raise TaskError("the card was declined", category="declined", fatal=True)
         if order % FLAKY_EVERY == 0 and ctx.retries < FLAKY_FAILURES:
             raise ConnectionError("the payment service did not answer")
-        note(ctx)
+        notes.finished(ctx)
         return receipt(order)
-
-    @app.task(lane=LANE, priority=_FIRST)
-    async def render(ctx: Context, film: int) -> str:
-        for _ in range(_RENDER_STEPS):
-            await asyncio.sleep(_STEP_SECONDS)
-        note(ctx)
-        return poster(film)
 
     @app.task(lane=LANE)
     async def remind(ctx: Context, order: int) -> str:
-        note(ctx)
+        notes.finished(ctx)
         return reminder(order)
 
-    @app.task(lane=LANE, priority=_FIRST)
+    @app.task(lane=LANE, priority=FIRST)
     async def listen(ctx: Context) -> None:
         await asyncio.Event().wait()
-        note(ctx)
+        notes.finished(ctx)
 
-    return Shop(app, hello, charge, render, remind, listen)
+    return Shop(app, hello, charge, remind, listen, open_studio(app, notes))
 
 
 def receipt(order: int) -> str:
     return f"receipt {order}"
-
-
-def poster(film: int) -> str:
-    return f"poster of film {film}"
 
 
 def reminder(order: int) -> str:
@@ -139,11 +110,7 @@ def orders_of(shop: Shop, count: int) -> list[Wanted]:
 
 
 def errands_of(shop: Shop) -> list[Wanted]:
-    """Long work, delayed work, and one that never ends by itself."""
-    films = [
-        Wanted(f"render film {film}", _plain(shop.render.bind(film)), result=poster(film))
-        for film in range(1, RENDERS + 1)
-    ]
+    """Delayed work, and one that never ends by itself."""
     reminders = [
         Wanted(
             f"remind order {order}",
@@ -152,31 +119,9 @@ def errands_of(shop: Shop) -> list[Wanted]:
         )
         for order in range(1, REMINDERS + 1)
     ]
-    return [*films, *reminders, Wanted("listen", _plain(shop.listen.bind()), PublicState.CANCELLED)]
+    return [*reminders, Wanted("listen", _plain(shop.listen.bind()), PublicState.CANCELLED)]
 
 
 def _plain(call: Call[R]) -> Call[object]:
     """Calls of different tasks go into one batch."""
     return Call(call.request, call.decode)
-
-
-def _note_in(effects: Path) -> Note:
-    """One line per finished run; appended in one write, so that lines never mix."""
-
-    def note(ctx: Context) -> None:
-        line = f"{ctx.id} {ctx.attempt}\n".encode()
-        handle = os.open(effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)
-
-    return note
-
-
-def read_effects(effects: Path) -> list[tuple[str, int]]:
-    """Which execution got to its end, and in which attempt."""
-    if not effects.exists():
-        return []
-    lines = [line.split() for line in effects.read_text(encoding="ascii").splitlines()]
-    return [(id, int(attempt)) for id, attempt in lines]

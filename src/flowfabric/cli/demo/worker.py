@@ -13,7 +13,9 @@ import sys
 import threading
 from pathlib import Path
 
-from flowfabric.cli.demo.tasks import LANE, open_shop, worker_lane
+from flowfabric.cli.demo.notes import Notes
+from flowfabric.cli.demo.tasks import open_shop, worker_lane
+from flowfabric.cli.demo.wanted import LANE
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
 
 
@@ -26,7 +28,7 @@ def main(namespace: str, effects: str, number: str) -> None:
     configure(LogLevel.WARNING, LogFormat.TEXT)
     url = sys.stdin.buffer.readline().decode().strip()
     threading.Thread(target=_stop_with_input, daemon=True).start()
-    shop = open_shop(url, namespace, Path(effects))
+    shop = open_shop(url, namespace, Notes(Path(effects)))
     asyncio.run(shop.app.work(lanes=(LANE, worker_lane(int(number)))))
 
 

@@ -41,8 +41,10 @@ def audit_members(work: Round, page: View, around: View) -> int:
     `page` shows their heads and the open lines, `around` their edges on both sides and the groups
     they wait for.
     """
-    work.look(page)
     work.look(around)
+    # Last, so that members are seen as they were when the lines were: the end of one changes
+    # nothing that two looks have in common.
+    work.look(page)
     entering: dict[ExecutionId, list[Edge]] = {}
     leaving: dict[ExecutionId, list[Edge]] = {}
     for edge in around.edges:
@@ -112,12 +114,15 @@ def _held_for_nothing(work: Round, head: Execution, lines: Iterable[Line]) -> bo
     """Everything it waited for is decided, and it was not moved."""
     if head.state in TERMINAL or not head.deps_open or head.id in work.transitions:
         return False
+    # Its next round looks at everybody who is held back.
+    if any(line.kind is LineKind.OPEN_FLOW for line in lines):
+        return False
     groups = work.groups_of(head.id)
     if groups:
         if any(group.state is GroupState.PENDING for group in groups):
             return False
         move(work, head.id)
-    elif not any(line.kind is LineKind.OPEN_FLOW for line in lines):
+    else:
         transition = set_free(work, head)
         if transition is not None:
             work.write(transition)

@@ -33,12 +33,12 @@ def settled(flow: Flow, ends: Mapping[Outcome, int], total: int, now_ms: int) ->
         return {
             "settled": True,
             "summary": encode_summary(summarize(tally, now_ms)),
-            "purge_ms": _purge_ms(flow, ends, now_ms),
+            "purge_ms": purge_ms_of(flow, ends, now_ms),
         }
     return {"settled": False, "purge_ms": None} if flow.settled else {}
 
 
-def _purge_ms(flow: Flow, ends: Mapping[Outcome, int], now_ms: int) -> int:
+def purge_ms_of(flow: Flow, ends: Mapping[Outcome, int], now_ms: int) -> int:
     """As late as any of the members asks for."""
     retention = retention_of_flow(flow.retention)
     kept = [retention.kept_ms(outcome) for outcome, count in ends.items() if count]

@@ -76,6 +76,11 @@ def summarize(tally: Mapping[str, int], now_ms: int) -> Summary:
     )
 
 
+def unknown_states(tally: Mapping[str, int]) -> list[str]:
+    """What members say about themselves that no state is called."""
+    return sorted(state for state in tally if state not in _PUBLIC)
+
+
 def _derive(counts: Counter[PublicState], total: int) -> FlowStatus:
     bad = sum(counts[state] for state in _BAD)
     ended = bad + sum(counts[state] for state in _GOOD)
@@ -88,10 +93,21 @@ def _derive(counts: Counter[PublicState], total: int) -> FlowStatus:
     return FlowStatus.OPEN
 
 
-def shown(flow: Flow, summary: Summary) -> FlowStatus:
-    """What people are shown: a cancelled flow is cancelled, whatever its members do."""
+class FlowSnapshot(msgspec.Struct, frozen=True):
+    """A flow in one moment. `state` is what people are shown: a cancelled flow is cancelled,
+    whatever its members do; else it is what they make of it."""
+
+    state: FlowStatus
+    summary: Summary
+    flow: Flow
+
+
+def snapshot(flow: Flow, tally: Mapping[str, int], now_ms: int) -> FlowSnapshot:
+    """The flow with so many members in each stored state."""
+    summary = summarize(tally, now_ms)
     is_cancelled = flow.state is FlowState.CANCELLED
-    return FlowStatus.CANCELLED if is_cancelled else summary.public_flow_state
+    state = FlowStatus.CANCELLED if is_cancelled else summary.public_flow_state
+    return FlowSnapshot(state, summary, flow)
 
 
 _summary = msgspec.json.Decoder(Summary)

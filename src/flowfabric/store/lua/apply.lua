@@ -28,7 +28,7 @@ end
 -- What becomes of those with this front.
 local function planned(scope, shape, guard)
   local row = guard.row
-  local state, due_ms = row.state, row.due_ms
+  local before = placed(row)
   for name, value in pairs(shape.set) do
     row[name] = value
   end
@@ -37,15 +37,11 @@ local function planned(scope, shape, guard)
   end
   row.rev = row.rev + 1
   row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
-  local plan = plan_of(scope, row, state, due_ms)
+  local plan = plan_of(scope, row, before)
   plan.front, plan.columns = write_front(row), shape.columns .. pack('rev', row.rev)
   plan.is_long = row.count > PAIRS_MAX
   if shape.kind then
     say(scope, plan, shape.kind, shape.detail)
-  end
-  if shape.set.flow then
-    local cells = cells_of(scope.added, scope.base .. ':members:' .. shape.set.flow)
-    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
   end
   return plan
 end

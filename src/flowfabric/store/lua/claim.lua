@@ -139,14 +139,14 @@ end
 -- What becomes of those with this front, if they are ready as their queue says.
 local function plan_claim(scope, ask, front)
   local row = read_front(front)
-  local state, due_ms = row.state, row.due_ms
-  if not READY[state] then
+  local before = placed(row)
+  if not READY[row.state] then
     return {is_ready = false}
   end
   local kind, until_ms = row.next_kind ~= '' and row.next_kind or 'initial', hold(row, ask)
   local columns, count = held_columns(row, ask, kind, until_ms)
   row.count = row.count + count + 1
-  local plan = plan_of(scope, row, state, due_ms)
+  local plan = plan_of(scope, row, before)
   plan.front, plan.columns, plan.is_ready = write_front(row), columns, true
   plan.is_long = row.count > PAIRS_MAX
   say(scope, plan, ask.is_start and 'claimed' or 'granted', ask.detail .. kind .. '"}')

@@ -72,11 +72,31 @@ local function set_holds(scope, set, seen)
   return true
 end
 
+-- What indexes of flows go by: whether nothing is left to look after, and when a flow may go.
+local function index_flow(scope, args, flow)
+  local unsettled, going = scope.base .. ':unsettled', scope.base .. ':going'
+  for position = flow.set.first, flow.set.past, 2 do
+    if args[position] == 'settled' then
+      gather(scope.removed, unsettled, flow.id)
+    elseif args[position] == 'purge_ms' then
+      gather(scope.added, going, args[position + 1], flow.id)
+    end
+  end
+  for position = flow.gone.first, flow.gone.past do
+    if args[position] == 'settled' then
+      gather(scope.added, unsettled, '0', flow.id)
+    elseif args[position] == 'purge_ms' then
+      gather(scope.removed, going, flow.id)
+    end
+  end
+end
+
 local function write_flow(scope, args, flow)
   local key, set, gone = scope.base .. ':flow:' .. flow.id, flow.set, flow.gone
   if flow.rev == '' then
     call('HSET', key, slice(args, set.first, set.count))
     call('ZADD', scope.base .. ':flow_ids', 0, flow.id)
+    call('ZADD', scope.base .. ':unsettled', 0, flow.id)
   else
     call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
       slice(args, set.first, set.count))
@@ -84,6 +104,7 @@ local function write_flow(scope, args, flow)
   if gone.count > 0 then
     call('HDEL', key, slice(args, gone.first, gone.count))
   end
+  index_flow(scope, args, flow)
   scope.flows[flow.id] = true
 end
 

@@ -55,7 +55,7 @@ register('flows', function(keys, args)
   return {whole(tonumber(scope.version) - 1), as_score(first_score(key)), chosen}
 end, READ_ONLY)
 
--- Arguments 6 and 7: namespace and name, each nothing if any will do; then states, any if none.
+-- Arguments 6 and 7: namespace and name, each nothing if any will do; from 9 on states, any if none.
 local function flow_fits(key, args)
   local cells = call('HMGET', key, 'namespace', 'name', 'state', 'is_open')
   if cells[4] == '0' then
@@ -64,36 +64,44 @@ local function flow_fits(key, args)
   if (args[6] ~= '' and args[6] ~= cells[1]) or (args[7] ~= '' and args[7] ~= cells[2]) then
     return false
   end
-  for position = 8, #args do
+  for position = 9, #args do
     if args[position] == (cells[3] or 'open') then
       return true
     end
   end
-  return #args < 8
+  return #args < 9
 end
 
--- Flows that fit, by id after argument 4, at most argument 5; answers them, and after which id to go
--- on if there may be more.
+-- Flows that fit, by id after argument 4, at most argument 5, of all or (argument 8) of those that
+-- are not settled; answers them, and after which id to go on if there may be more.
 register('flow_find', function(keys, args)
   local base = open(keys[1], args).base
   local limit, rows, last = tonumber(args[5]), {}, ''
   local after = args[4] == '' and '-' or '(' .. args[4]
-  local ids = call('ZRANGEBYLEX', base .. ':flow_ids', after, '+', 'LIMIT', 0, PAGE)
+  local index = base .. (args[8] == '1' and ':unsettled' or ':flow_ids')
+  local ids = call('ZRANGEBYLEX', index, after, '+', 'LIMIT', 0, PAGE)
   for _, id in ipairs(ids) do
     if #rows == limit then
       return {last, rows}
     end
     last = id
     local key = base .. ':flow:' .. id
-    if flow_fits(key, args) then
-      rows[#rows + 1] = {id, call('HGETALL', key)}
+    local cells = flow_fits(key, args) and call('HGETALL', key) or {}
+    if #cells > 0 then
+      rows[#rows + 1] = {id, cells}
     end
   end
   return {#ids < PAGE and '' or last, rows}
 end, READ_ONLY)
 
+local function is_due(base, flow, now_ms)
+  local at = call('HGET', base .. ':flow:' .. flow, 'due_ms')
+  return at and (tonumber(at) or 0) <= now_ms
+end
+
 -- Take those of the flows from argument 7 on that have something to do, until argument 5; answers
--- them with at most argument 6 lines each.
+-- them with at most argument 6 lines each. One that only the index says to have something is put
+-- where it belongs.
 register('flow_take', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
@@ -104,11 +112,15 @@ register('flow_take', function(keys, args)
     local id = args[position]
     local at = call('ZSCORE', base .. ':flows', id)
     if at and tonumber(at) <= now_ms then
-      local cells = call('HGETALL', base .. ':flow:' .. id)
-      rows[#rows + 1] = {id, cells, due_lines(base, id, now_ms, limit)}
+      local cells, lines = call('HGETALL', base .. ':flow:' .. id), due_lines(base, id, now_ms, limit)
+      if #lines > 0 or is_due(base, id, now_ms) then
+        rows[#rows + 1] = {id, cells, lines}
+      else
+        scope.flows[id] = true
+      end
     end
   end
-  if #rows == 0 then
+  if #rows == 0 and next(scope.flows) == nil then
     return {'ok', scope.at_ms, rows, {}}
   end
   for _, row in ipairs(rows) do
@@ -225,9 +237,9 @@ local function read_heads(base, ids)
   return rows
 end
 
--- Argument 4 is the flow, 5 to 8 are whether lines, the whole graph, ends and members are wanted, 9
--- is how many edges, then lists: heads, leaving, entering, groups, and for members where to begin,
--- how many, and a list of states.
+-- Argument 4 is the flow, 5 to 9 are whether lines, the whole graph, ends, members and how many are
+-- in each state are wanted, 10 is how many edges, then lists: heads, leaving, entering, groups, and
+-- for members where to begin, how many, and a list of states.
 register('graph', function(keys, args)
   local base, flow = visit(keys[1]), args[4]
   local row = call('HGETALL', base .. ':flow:' .. flow)
@@ -235,14 +247,14 @@ register('graph', function(keys, args)
     return {}
   end
   local heads, leaving, entering, groups, states, position
-  heads, position = read_ids(args, 10)
+  heads, position = read_ids(args, 11)
   leaving, position = read_ids(args, position)
   entering, position = read_ids(args, position)
   groups, position = read_ids(args, position)
   local view, members, lines = {edges = {}, groups = {}, heads = {}}, {}, {}
   include_all(view.heads, heads)
   include_all(view.groups, groups)
-  read_leaving(base, view, leaving, tonumber(args[9]))
+  read_leaving(base, view, leaving, tonumber(args[10]))
   read_entering(base, view, entering, args[7] == '1')
   include_all(view.groups, entering)
   if args[8] == '1' then
@@ -259,6 +271,6 @@ register('graph', function(keys, args)
   end
   return {
     row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
-    members, lines,
+    members, lines, args[9] == '1' and call('HGETALL', base .. ':tally:' .. flow) or {},
   }
 end, READ_ONLY)

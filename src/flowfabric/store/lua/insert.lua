@@ -18,18 +18,13 @@ local function read_templates(args, position)
   return templates, position + #templates + 1
 end
 
--- Those with their payload among their columns have one more of them.
-local function new_plan(scope, template, is_small)
+-- Those with their payload or their key among their columns have more of them.
+local function new_plan(scope, template, more)
   local row = template.row
-  row.count = template.count + (is_small and 2 or 1)
-  local plan = plan_of(scope, row)
+  row.count = template.count + 1 + more
+  local plan = plan_of(scope, row, NOWHERE)
   plan.front, plan.columns = write_front(row), template.columns
   say(scope, plan, 'submitted', '{}')
-  if row.flow then
-    local cells = cells_of(scope.added, scope.base .. ':members:' .. row.flow)
-    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
-  end
-  template.plans[is_small] = plan
   return plan
 end
 
@@ -42,9 +37,9 @@ local function read_item(scope, args, position, templates)
   }
   if item.extra_count > 0 and args[item.extra] ~= '' then
     local namespace = item.template.row.namespace
-    item.digest, item.until_ms = args[item.extra + 1], args[item.extra + 2]
-    item.key = scope.base .. ':key:' .. queue_name(namespace, args[item.extra])
-    item.owner = {string.match(scope.base, '{.*}') .. ':' .. item.uuid, item.digest}
+    item.name, item.digest, item.until_ms = slice(args, item.extra, 3)
+    item.key = scope.base .. ':key:' .. queue_name(namespace, item.name)
+    item.owner = {id_of(scope, item.uuid), item.digest}
   end
   return item, item.extra + item.extra_count
 end
@@ -93,8 +88,11 @@ end
 local function write_new(scope, args, item)
   local base, uuid, template, payload = scope.base, item.uuid, item.template, item.payload
   local is_small = #payload <= INLINE_BYTES_MAX
-  local plan = template.plans[is_small] or new_plan(scope, template, is_small)
-  follow(scope, uuid, base .. ':x:' .. uuid, plan, '', is_small and payload)
+  local more = (is_small and 1 or 0) + (item.key and 1 or 0)
+  local plan = template.plans[more] or new_plan(scope, template, more)
+  template.plans[more] = plan
+  local body = item.key and pack('key', item.name) or ''
+  follow(scope, uuid, base .. ':x:' .. uuid, plan, body, is_small and payload)
   if not is_small then
     put(scope.values, base .. ':payload:' .. uuid, payload)
   end

@@ -44,6 +44,10 @@ local function queue_name(namespace, lane)
   return #namespace .. ':' .. namespace .. ':' .. lane
 end
 
+local function id_of(scope, uuid)
+  return '{fp:' .. scope.number .. '}:' .. uuid
+end
+
 local function first_score(key)
   return call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or ''
 end
@@ -69,7 +73,7 @@ local function open(base, args)
     local clock = call('TIME')
     at_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
   end
-  local seen = call('HMGET', base, 'time_ms', 'version')
+  local seen = call('HMGET', base, 'time_ms', 'version', 'spot')
   at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
   local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
   return {
@@ -84,11 +88,15 @@ local function open(base, args)
     -- Records that are to be written, keys and texts, and again the texts of executions by id.
     values = {n = 0},
     texts = {},
+    -- Where the last line before this write is, and the lines of this one.
+    spot = seen[3] or '0-0',
     lines = {n = 0},
     added = {},
     removed = {},
     queues = {},
     flows = {},
+    -- Changes of how many members of a flow are in each state.
+    tallies = {},
   }
 end
 
@@ -223,6 +231,16 @@ local function write_indexes(scope)
   end
 end
 
+local function write_tallies(scope)
+  for key, counts in pairs(scope.tallies) do
+    for state, by in pairs(counts) do
+      if by ~= 0 then
+        call('HINCRBY', key, state, whole(by))
+      end
+    end
+  end
+end
+
 -- Write the records, the indexes, the feed and the time; answers what changed at the head of the
 -- queues.
 local function finish(scope)
@@ -233,8 +251,9 @@ local function finish(scope)
   local due_before = is_timed and as_score(first_score(due_key))
   write_records(scope)
   write_indexes(scope)
+  write_tallies(scope)
   if lines.n > 0 then
-    call('XADD', scope.base .. ':feed', version .. '-0', unpack(lines))
+    call('XADD', scope.base .. ':feed', version .. '-0', 'prev', scope.spot, unpack(lines))
     call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
       'spot', version .. '-' .. lines.n / 2, 'line', lines[lines.n])
   else
@@ -285,10 +304,49 @@ local function close(scope, hints)
   return pass_on(hints, finish(scope))
 end
 
+-- What of a row decides where its id is in the indexes.
+local function placed(row)
+  return {state = row.state, due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow}
+end
+
+local NOWHERE = {flow = ''}
+local TIMERS = {{column = 'due_ms', key = ':due'}, {column = 'purge_ms', key = ':purge'}}
+
+-- By how much it has changed how many members of a flow are in each state.
+local function counts_of(scope, flow)
+  local key = scope.base .. ':tally:' .. flow
+  local counts = scope.tallies[key] or {}
+  scope.tallies[key] = counts
+  return counts
+end
+
+local function count(counts, state, by)
+  counts[state] = (counts[state] or 0) + by
+end
+
+local function plan_membership(scope, plan, before, row)
+  local flow = row.flow or ''
+  if before.flow == flow and (flow == '' or before.state == row.state) then
+    return
+  end
+  if before.flow ~= '' then
+    plan.left = {counts = counts_of(scope, before.flow), state = before.state}
+  end
+  if flow ~= '' then
+    plan.entered = {counts = counts_of(scope, flow), state = plan.state}
+  end
+  if flow ~= before.flow and flow ~= '' then
+    local cells = cells_of(scope.added, scope.base .. ':members:' .. flow)
+    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
+  end
+end
+
 -- A plan has the front and the columns that are to be written, where the id goes in the indexes,
--- and what the line says. Each index is a function of the row, before and after.
-local function plan_of(scope, row, state, due_ms)
+-- and what the line says. Each index is a function of the row, before and after; a new one was
+-- nowhere.
+local function plan_of(scope, row, before)
   local plan, class = {moves = {}, state = row.state or '', row = row}, CLASSES[row.state] or OPEN
+  local state = before.state
   local function move(sets, key, score)
     plan.moves[#plan.moves + 1] = {cells = cells_of(sets, key), score = score}
   end
@@ -300,13 +358,13 @@ local function plan_of(scope, row, state, due_ms)
   elseif READY[state] then
     move(scope.removed, ready_key(scope, row))
   end
-  if due_ms ~= row.due_ms then
-    if row.due_ms then
-      move(scope.added, scope.base .. ':due', whole(row.due_ms))
-    else
-      move(scope.removed, scope.base .. ':due')
+  for _, timer in ipairs(TIMERS) do
+    if before[timer.column] ~= row[timer.column] then
+      local key, at_ms = scope.base .. timer.key, row[timer.column]
+      move(at_ms and scope.added or scope.removed, key, at_ms and whole(at_ms))
     end
   end
+  plan_membership(scope, plan, before, row)
   return plan
 end
 
@@ -344,6 +402,12 @@ local function follow(scope, uuid, key, plan, body, payload)
       size = size + 1
     end
     cells[size], cells.n = uuid, size
+  end
+  if plan.left then
+    count(plan.left.counts, plan.left.state, -1)
+  end
+  if plan.entered then
+    count(plan.entered.counts, plan.entered.state, 1)
   end
   local own = ''
   if payload then

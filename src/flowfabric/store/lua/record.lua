@@ -8,8 +8,8 @@
 -- Executions with equal fronts are equal in everything that functions look at. What is to be done
 -- is worked out once for each front, as a plan, and then copied.
 
-local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0dddddddddddBH'
-local CELLS_BYTES = 102
+local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0Hc0ddddddddddddBH'
+local CELLS_BYTES = 112
 local MAP, ARRAY = 222, 220
 local PAIRS_MAX = 100
 local LOG_LINES_MAX = 1000
@@ -47,18 +47,19 @@ end
 -- What the front says, by the names of the columns; `count` is how many pairs follow it. Of one that
 -- cannot be read nothing is known.
 local function read_front(front)
-  local is_read, _, state, reason, token, kind, namespace, lane, rev, epoch, until_ms, due_ms,
-    attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, _, count =
-    pcall(struct.unpack, CELLS, front)
+  local is_read, _, state, reason, token, kind, namespace, lane, flow, rev, epoch, until_ms, due_ms,
+    attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, purge_ms, _,
+    count = pcall(struct.unpack, CELLS, front)
   if not is_read then
-    return {rev = 1, epoch = 0, next_attempt = 0, is_broken = true}
+    return {rev = 1, epoch = 0, next_attempt = 0, flow = '', is_broken = true}
   end
   return {
     state = state, reason = reason, lease_token = token, next_kind = kind, namespace = namespace,
-    lane = lane, rev = rev, epoch = epoch, lease_until_ms = known(until_ms),
+    lane = lane, flow = flow, rev = rev, epoch = epoch, lease_until_ms = known(until_ms),
     due_ms = known(due_ms), attempt = attempt, priority = priority, created_ms = created_ms,
     next_attempt = next_attempt, attempt_left_ms = known(left_ms),
-    deadline_ms = known(deadline_ms), started_ms = known(started_ms), count = count,
+    deadline_ms = known(deadline_ms), started_ms = known(started_ms), purge_ms = known(purge_ms),
+    count = count,
   }
 end
 
@@ -69,12 +70,14 @@ end
 local function write_front(row)
   local state, reason, token = row.state or '', row.reason or '', row.lease_token or ''
   local kind, namespace, lane = row.next_kind or '', row.namespace or '', row.lane or ''
+  local flow = row.flow or ''
   local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #lane
+    + #flow
   return struct.pack(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
-    #namespace, namespace, #lane, lane, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
+    #namespace, namespace, #lane, lane, #flow, flow, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
     row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
     row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
-    MAP, row.count)
+    row.purge_ms or -1, MAP, row.count)
 end
 
 -- All columns of a record: those that the front does not say.

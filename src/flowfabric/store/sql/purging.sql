@@ -140,22 +140,15 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
 ), unlogged AS (
     DELETE FROM {schema}.log WHERE n = ANY (ARRAY(SELECT n FROM victim)) RETURNING xid, seq
-), unkeyed AS (
-    DELETE FROM {schema}.idempotency WHERE id = ANY (ARRAY(SELECT id FROM victim))
-), untried AS (
-    DELETE FROM {schema}.attempt WHERE n = ANY (ARRAY(SELECT n FROM victim))
-), untagged AS (
-    DELETE FROM {schema}.tag WHERE n = ANY (ARRAY(SELECT n FROM victim))
-), undrawn AS (
-    DELETE FROM {schema}.edge WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
+), unkeyed AS (DELETE FROM {schema}.idempotency WHERE id = ANY (ARRAY(SELECT id FROM victim))
+), untried AS (DELETE FROM {schema}.attempt WHERE n = ANY (ARRAY(SELECT n FROM victim))
+), untagged AS (DELETE FROM {schema}.tag WHERE n = ANY (ARRAY(SELECT n FROM victim))
+), undrawn AS (DELETE FROM {schema}.edge WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
 ), ungrouped AS (
     DELETE FROM {schema}.edge_group WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
-), gone AS (
-    DELETE FROM {schema}.execution WHERE n = ANY (ARRAY(SELECT n FROM victim))
-), unlined AS (
-    DELETE FROM {schema}.line WHERE flow = ANY (ARRAY(SELECT id FROM emptied))
-), gone_flow AS (
-    DELETE FROM {schema}.flow WHERE id = ANY (ARRAY(SELECT id FROM emptied))
+), gone AS (DELETE FROM {schema}.execution WHERE n = ANY (ARRAY(SELECT n FROM victim))
+), unlined AS (DELETE FROM {schema}.line WHERE flow = ANY (ARRAY(SELECT id FROM emptied))
+), gone_flow AS (DELETE FROM {schema}.flow WHERE id = ANY (ARRAY(SELECT id FROM emptied))
 ), left_flow AS (
     UPDATE {schema}.flow AS f SET rev = f.rev + 1
     FROM owner AS o WHERE f.id = o.id AND o.id NOT IN (SELECT id FROM emptied)

@@ -22,6 +22,7 @@ from flowfabric.core.model import (
     Malformed,
     Shift,
 )
+from flowfabric.core.retention import Purged
 from flowfabric.core.states import LaneState, State
 from flowfabric.store.valkey.heads import (
     attempt_of,
@@ -211,16 +212,50 @@ def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
     return version.decode(), first.decode(), later.decode(), timers
 
 
-def newest_of(reply: Any) -> tuple[str, str] | None:
-    """Where the last line of a partition is, and what it says."""
+def newest_of(reply: Any) -> tuple[str, bytes | None] | None:
+    """Where the last line of a partition is, and what it says, unless it is gone."""
     spot, line = reply
-    return None if spot is None else (spot.decode(), line.decode())
+    return None if spot is None else (spot.decode(), line)
+
+
+def departing_of(partition: int, reply: Any) -> list[tuple[int, ExecutionId, int | None]]:
+    """When each may go, and its revision; None where there is nothing."""
+    return [
+        (int(at_ms), execution_id(partition, uuid.decode()), int(rev) if rev else None)
+        for uuid, at_ms, rev in reply
+    ]
+
+
+class Walked(NamedTuple):
+    """How many entries were set right, how many records could still be looked at, and where to go
+    on: in which index, nothing at the end, and after what in it."""
+
+    repaired: int
+    left: int
+    walk: str
+    after: str
+
+
+def verified_of(reply: Any) -> Walked:
+    repaired, left, walk, after = reply
+    return Walked(repaired, left, walk.decode(), after.decode())
+
+
+def purged_of(partition: int, reply: Any) -> Purged:
+    alone, kept, flows, members = reply
+    gone: list[str] = [execution_id(partition, uuid.decode()) for uuid in alone]
+    gone += [id.decode() for id in flows]
+    return Purged(
+        gone, {execution_id(partition, uuid.decode()): until for uuid, until in kept}, members
+    )
 
 
 class Write(NamedTuple):
-    """An entry of a feed: the number of the write, and its lines as they are kept."""
+    """An entry of a feed: the number of the write, where the line before it is, and its lines as
+    they are kept."""
 
     version: int
+    before: str
     lines: list[bytes]
 
 
@@ -229,7 +264,10 @@ def feeds_of(reply: Any) -> list[tuple[int, list[Write]]]:
     feeds: list[tuple[int, list[Write]]] = []
     for key, entries in reply or ():
         number = int(key[key.index(b"{fp:") + 4 : key.index(b"}")])
-        writes = [Write(int(id.partition(b"-")[0]), cells[1::2]) for id, cells in entries]
+        writes = [
+            Write(int(id.partition(b"-")[0]), cells[1].decode(), cells[3::2])
+            for id, cells in entries
+        ]
         feeds.append((number, writes))
     return feeds
 

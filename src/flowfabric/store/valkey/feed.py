@@ -102,7 +102,7 @@ class Log:
         return events[-1:] if feed.newest else events[: feed.limit]
 
     async def _last_lines(self) -> list[Line]:
-        """The last line of every partition that has one."""
+        """The last line of every partition that ever had one; without a text if it is gone."""
         keys = [self._keys.partition(number) for number in range(self._counts.flow)]
         replies = await self._caller.all(
             [command(key, "HMGET", key, "spot", "line") for key in keys]
@@ -112,7 +112,7 @@ class Log:
             found = newest_of(reply)
             if found is not None:
                 spot = parse_spot(found[0])
-                lines.append(Line(spot.version, partition, spot.number, found[1].encode()))
+                lines.append(Line(spot.version, partition, spot.number, found[1] or b""))
         return lines
 
     async def _newest(self, track: Track) -> list[Event]:
@@ -120,7 +120,7 @@ class Log:
         fresh = [line for line in lines if line.spot > track.spots.get(line.partition, START)]
         for line in fresh:
             track.move(line.partition, line.spot)
-        last = max(fresh, default=None)
+        last = max((line for line in fresh if line.text), default=None)
         return [] if last is None else [_event(last.partition, last.text.decode(), track.cursor)]
 
     async def _all(self, feed: Feed, track: Track) -> list[Event]:
@@ -129,9 +129,13 @@ class Log:
             merge = ahead.merge
         else:
             wanted = tuple(f"{state}\t".encode() for state in feed.states)
-            merge = Merge(self._counts.flow, track.spots, wanted)
+            merge = Merge(self._counts.flow, track.spots, wanted, anew=not feed.after)
         events: list[Event] = []
-        for line in await merge.take(feed.limit, self._fetch):
+        lines = await merge.take(feed.limit, self._fetch)
+        for partition, spot in merge.begun.items():
+            if partition not in track.spots:
+                track.move(partition, spot)
+        for line in lines:
             track.move(line.partition, line.spot)
             events.append(_event(line.partition, line.text.decode(), track.cursor))
         self._ahead = Ahead(track.cursor, feed.states, merge)

@@ -14,7 +14,10 @@ from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
 PROTOCOL = 1
-PARTS = ("record", "lib", "insert", "apply", "claim", "read", "flow", "graph", "shared")
+PARTS = (
+    *("record", "lib", "insert", "apply", "claim", "read", "flow", "graph", "purge", "verify"),
+    "shared",
+)
 
 
 def library_name(protocol: int = PROTOCOL) -> str:

@@ -1,7 +1,8 @@
 """Lines of many partitions in one order: by the write that they came with, then by partition.
 
 Each partition is read some writes at a time. A line is told when no partition that may have more
-can still have one before it; what was read and not yet told is kept.
+can still have one before it; what was read and not yet told is kept. Each write says where the
+line before it is: whoever has not reached that line has missed some that are gone.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from flowfabric.errors import CursorExpired
 from flowfabric.store.valkey.codec import Write
-from flowfabric.store.valkey.cursors import START, Spot
+from flowfabric.store.valkey.cursors import START, Spot, parse_spot
 
 # How many writes of a partition are read at a time; each may have hundreds of lines.
 WRITES = 4
@@ -38,9 +40,14 @@ Fetch = Callable[[Mapping[int, int]], Awaitable[Sequence[tuple[int, list[Write]]
 
 
 class Merge:
-    """Goes on from where each partition was read to; `wanted` are beginnings of lines."""
+    """Goes on from where each partition was read to; `wanted` are beginnings of lines. Whoever
+    begins `anew` takes what is left of each partition, and where that begins is in `begun`."""
 
-    def __init__(self, count: int, spots: Mapping[int, Spot], wanted: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, count: int, spots: Mapping[int, Spot], wanted: tuple[bytes, ...], *, anew: bool
+    ) -> None:
+        self.begun: dict[int, Spot] = {}
+        self._anew = set(range(count)) if anew else set()
         self._wanted = wanted
         self._reached = {number: spots.get(number, START) for number in range(count)}
         self._read: dict[int, list[Line]] = {number: [] for number in range(count)}
@@ -82,7 +89,18 @@ class Merge:
             if len(writes) < WRITES:
                 self._open.discard(number)
             for write in writes:
+                self._require_unbroken(number, write)
                 self._keep(number, write)
+            self._anew.discard(number)
+
+    def _require_unbroken(self, partition: int, write: Write) -> None:
+        reached = self._reached[partition]
+        if write.version <= reached.version or parse_spot(write.before) <= reached:
+            return
+        if partition not in self._anew:
+            raise CursorExpired
+        self._anew.discard(partition)
+        self.begun[partition] = Spot(write.version, 0)
 
     def _keep(self, partition: int, write: Write) -> None:
         version, number = self._reached[partition]

@@ -28,6 +28,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import (
     Applied,
     Changeset,
@@ -40,7 +41,7 @@ from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import Clock
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import Size, Verified
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function
@@ -60,8 +61,10 @@ from flowfabric.store.valkey.flows.writing import commit_calls
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.network import Network
+from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
 from flowfabric.store.valkey.upkeep import Keeping
+from flowfabric.store.valkey.verifying import Verifying
 from flowfabric.store.valkey.waking import Waking
 from flowfabric.store.valkey.writing import (
     Keys,
@@ -92,6 +95,8 @@ class ValkeyStore:
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
+        self._purging = Purging(self.caller, self.keys, self._hinting)
+        self._verifying = Verifying(self.caller, self.keys, self._hinting)
         self._log = Log(self.caller, self.keys)
         self._waking = Waking(self.network, self.keys.shared("wake"), self.hints)
 
@@ -261,6 +266,13 @@ class ValkeyStore:
             return []
         return await self._flows.pending(turn, self._moment(turn.now_ms), counts)
 
+    async def purge(self, purge: Purge) -> Purged:
+        counts = self._known_counts()
+        if not purge.executions and not purge.flows:
+            await self._refuse_skew(purge.now_ms)
+            return Purged([], {})
+        return await self._purging.purge(purge, self._moment(purge.now_ms), counts)
+
     # -- reading ----------------------------------------------------------------------------
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
@@ -287,6 +299,9 @@ class ValkeyStore:
         self._known_counts()
         return await self._log.tail(feed)
 
+    async def departing(self, now_ms: int, limit: int) -> Departing:
+        return await self._purging.departing(now_ms, limit, self._moment(0), self._known_counts())
+
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._reading.lanes(after, limit)
 
@@ -306,6 +321,10 @@ class ValkeyStore:
 
     async def sizes(self) -> list[Size]:
         return await self._keeping.sizes()
+
+    async def verify(self, cursor: str, limit: int) -> Verified:
+        counts = self._known_counts()
+        return await self._verifying.verify(cursor, limit, self._moment(0), counts)
 
     async def drop(self) -> None:
         await self._keeping.drop()

@@ -33,7 +33,12 @@ KINDS = {
     "ids": "ids",
     "ready": "ready",
     "due": "due",
+    "purge": "purge",
     "flow": "flow",
+    "flow_ids": "flow_ids",
+    "unsettled": "unsettled",
+    "going": "going",
+    "tally": "tally",
     "members": "member",
     "edges": "edge",
     "leaving": "leaving",
@@ -66,18 +71,19 @@ class Keeping:
 
     async def sizes(self) -> list[Size]:
         await self._network.reach()
+        if not await self._setup():
+            return []
         rows: Counter[str] = Counter()
         sampled: Counter[str] = Counter()
         taken: Counter[str] = Counter()
-        if await self._setup():
-            for place in self._network.places():
-                async for page in self._pages(place, f"{self._keys.prefix}:*"):
-                    rows.update(map(self._kind, page))
-                    some = [key for key in page if sampled[self._kind(key)] < SAMPLE]
-                    replies = await self._ask(place, [["MEMORY", "USAGE", key] for key in some])
-                    for key, reply in zip(some, replies, strict=True):
-                        sampled[self._kind(key)] += 1
-                        taken[self._kind(key)] += reply if isinstance(reply, int) else 0
+        for place in self._network.places():
+            async for page in self._pages(place, f"{self._keys.prefix}:*"):
+                rows.update(map(self._kind, page))
+                some = [key for key in page if sampled[self._kind(key)] < SAMPLE]
+                replies = await self._ask(place, [["MEMORY", "USAGE", key] for key in some])
+                for key, reply in zip(some, replies, strict=True):
+                    sampled[self._kind(key)] += 1
+                    taken[self._kind(key)] += reply if isinstance(reply, int) else 0
         return [
             Size(kind, rows[kind], taken[kind] * rows[kind] // max(sampled[kind], 1))
             for kind in (*KINDS.values(), SHARED)

@@ -210,12 +210,12 @@ def _alike(transition: Transition) -> tuple[object, ...]:
     return (transition.guard[1:], transition.patch, transition.log, about, has_line)
 
 
-# What the functions look at, and which flow somebody belongs to.
+# What the functions look at.
 _LOOKED_AT = frozenset(
     (
         *("state", "reason", "lease_token", "lease_until_ms", "epoch", "due_ms", "attempt"),
         *("priority", "next_attempt", "next_kind", "attempt_left_ms", "deadline_ms"),
-        *("started_ms", "flow"),
+        *("started_ms", "flow", "purge_ms"),
     )
 )
 

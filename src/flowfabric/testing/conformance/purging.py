@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flowfabric.core.flow.changes import FlowPatch
@@ -17,6 +18,7 @@ from flowfabric.store.upkeep import Upkeep
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.flow_steps import (
+    FlowContents,
     add_lines,
     everything,
     flow_of,
@@ -35,11 +37,23 @@ from flowfabric.testing.conformance.steps import (
 )
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 
+# What belongs to nobody who goes: lanes, and what a store keeps for itself once it was used.
+LASTING = ("lane", "feed", "partition", "shared")
+
 
 async def rows_of(store: Store) -> dict[str, int]:
-    """How many records of each kind there are."""
+    """How many records of each kind there are, but for those that stay for ever."""
     assert isinstance(store, Upkeep)
-    return {part.name: part.rows for part in await store.sizes() if part.rows}
+    sizes = await store.sizes()
+    return {part.name: part.rows for part in sizes if part.rows and part.name not in LASTING}
+
+
+async def of_others(store: Store) -> FlowContents:
+    """All there is of the second flow. Where to go on from a line may be told in other words, once
+    others have gone."""
+    found = await everything(store, flow_id(2))
+    events = [msgspec.structs.replace(event, cursor="") for event in found.rest.events]
+    return found._replace(rest=found.rest._replace(events=events))
 
 
 async def finish(store: Store, clock: VirtualClock, new: Order) -> Execution:
@@ -161,13 +175,13 @@ async def test_a_purged_flow_leaves_nothing(store: Store, clock: VirtualClock) -
     await put(store, clock, order(0))
     await put_flow(store, clock, plan("cd", "c>d", flow=flow_id(2)))
     before = await rows_of(store)
-    other = await everything(store, flow_id(2))
+    other = await of_others(store)
     await put_flow(store, clock, plan("abc", "a>b b>c a>c"))
     await add_lines(store, clock, line(1), line(2))
     answer = await purge_flow(store, clock)
     assert (answer.gone, answer.members) == ([FLOW], 3)
     assert await rows_of(store) == before
-    assert await everything(store, flow_id(2)) == other
+    assert await of_others(store) == other
     assert (await look(store, Sight(flow=FLOW))).flow is None
 
 
@@ -184,8 +198,7 @@ async def test_a_large_flow_goes_in_portions_and_itself_with_the_last(
     assert (second.gone, second.members) == ([], 2)
     third = await purge_flow(store, clock, members=2)
     assert (third.gone, third.members) == ([FLOW], 1)
-    counted = await rows_of(store)
-    assert counted == before | {"lane": counted.get("lane", 0)}
+    assert await rows_of(store) == before
 
 
 async def test_a_flow_that_changed_since_it_was_seen_stays(

@@ -17,7 +17,6 @@ from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unrea
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed, Value
-from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.valkey.codec import cell_of, pairs_of, parsers_of, uuid_of
 from flowfabric.store.valkey.heads import UNREADABLE, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
@@ -199,7 +198,7 @@ class _Reader:
 def view_of(sight: Sight, partition: int, reply: Any) -> View:
     if not reply:
         return View(flow=None)
-    row, edges, groups, heads, members, lines = reply
+    row, edges, groups, heads, members, lines, tally = reply
     reader = _Reader(sight.flow, partition)
     flow = reader.flow(row)
     if flow is None:
@@ -211,8 +210,15 @@ def view_of(sight: Sight, partition: int, reply: Any) -> View:
         heads=reader.heads(heads),
         members=[reader.id(uuid) for uuid in members],
         lines=reader.lines(lines),
+        tally=_tally(tally),
         unreadable=reader.unreadable,
     )
+
+
+def _tally(reply: Any) -> dict[str, int]:
+    """How many members are in each state that has any."""
+    counts = {state.decode(): int(count) for state, count in pairs_of(reply).items()}
+    return {state: count for state, count in counts.items() if count > 0}
 
 
 def pending_of(reply: Any, until_ms: int) -> dict[FlowId, Pending | Unreadable]:
@@ -230,17 +236,23 @@ def pending_of(reply: Any, until_ms: int) -> dict[FlowId, Pending | Unreadable]:
     return found
 
 
-def flows_of(reply: Any) -> tuple[str, list[Flow]]:
+def flows_of(reply: Any) -> tuple[str, dict[str, Flow | Unreadable]]:
     """After which id to go on, nothing at the end; and the flows up to there."""
     last, rows = reply
-    found: list[Flow] = []
+    found: dict[str, Flow | Unreadable] = {}
     for id, row in rows:
         reader = _Reader(FlowId(id.decode()))
         flow = reader.flow(row)
-        if flow is None:
-            raise unreadable_flow(id.decode(), reader.unreadable[0].problem)
-        found.append(flow)
+        found[id.decode()] = flow or reader.unreadable[0]
     return last.decode(), found
+
+
+def departing_flows_of(reply: Any) -> list[tuple[int, str, Flow | None]]:
+    """When each may go, its id, and itself; one that cannot be read is left where it is."""
+    return [
+        (int(at_ms), id.decode(), _Reader(FlowId(id.decode())).flow(row))
+        for id, at_ms, row in reply
+    ]
 
 
 def waiting_of(reply: Any) -> tuple[str, str, list[FlowId]]:

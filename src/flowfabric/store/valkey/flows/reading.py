@@ -6,7 +6,6 @@ Where something is to be done is found through hints, as timers are: one look wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
 import msgspec
 
@@ -14,6 +13,7 @@ from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition
 from flowfabric.errors import InvalidInput
+from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
@@ -102,24 +102,25 @@ class FlowReading:
         it may have one that comes before the last of those that are known."""
         share = min(query.limit, SHARE + query.limit // counts.flow)
         reached = dict.fromkeys(range(counts.flow), query.after)
-        found: list[Flow] = []
+        found: dict[str, Flow | Unreadable] = {}
         asked = list(reached) if query.limit > 0 else []
         while asked:
             page = msgspec.structs.replace(query, limit=share)
             calls = [self._find_call(n, reached[n], page, moment) for n in asked]
             for number, reply in zip(asked, await self._caller.all(calls), strict=True):
                 last, flows = flows_of(reply)
-                found += flows
+                found |= flows
                 reached[number] = last
-            found = sorted(found, key=attrgetter("id"))[: query.limit]
-            bound = found[-1].id if len(found) == query.limit else None
+            found = dict(sorted(found.items())[: query.limit])
+            bound = list(found)[-1] if len(found) == query.limit else None
             asked = [n for n, last in reached.items() if last and (bound is None or last < bound)]
-        return found
+        return [_readable(flow) for flow in found.values()]
 
     def _find_call(self, number: int, after: str, page: FlowQuery, moment: Moment) -> Call:
         scope = self._keys.partition(number)
         named = (page.namespace or "", page.name or "")
-        return reading("flow_find", scope, *moment.cells, after, page.limit, *named, *page.states)
+        header = (*moment.cells, after, page.limit, *named, int(page.unsettled))
+        return reading("flow_find", scope, *header, *page.states)
 
     # -- graph ------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class FlowReading:
 
     def _look(self, sight: Sight, number: int, moment: Moment) -> Call:
         page = sight.members
-        flags = (sight.lines, sight.whole, sight.ends, page is not None)
+        flags = (sight.lines, sight.whole, sight.ends, page is not None, sight.tally)
         lists = (sight.heads, sorted(sight.leaving), sight.entering, sight.groups)
         cells: list[Cell] = [sight.flow, *map(int, flags), sight.edges]
         for ids in lists:
@@ -147,6 +148,12 @@ class FlowReading:
             after = uuid_of(ExecutionId(page.after)) if page.after else ""
             cells += (after, page.limit, len(page.states), *page.states)
         return reading("graph", self._keys.partition(number), *moment.cells, *cells)
+
+
+def _readable(flow: Flow | Unreadable) -> Flow:
+    if isinstance(flow, Unreadable):
+        raise unreadable_flow(flow.name, flow.problem)
+    return flow
 
 
 def _lives_in(id: FlowId, partition: int, counts: PartitionCounts) -> bool:

@@ -1,0 +1,201 @@
+-- Copies of what the records of a partition say, compared with the records and set right.
+--
+-- Whoever is in any index is looked at in all of them: what one has lost another still names. What
+-- is too much in a ready queue is removed by whoever claims. The records are not touched.
+
+local WALKS = {'ids', 'due', 'purge', 'unsettled', 'going', 'flows'}
+local NAMES_FLOWS = {unsettled = true, going = true}
+-- Members of a larger flow are counted only if their number is not what the counts say.
+local COUNTED_MAX = 5000
+local UNREADABLE = 'unreadable'
+
+-- An entry is as it should be: this score, or not there.
+local function set_right(run, key, name, score)
+  local known = call('ZSCORE', key, name)
+  if score == nil and known then
+    gather(run.scope.removed, key, name)
+  elseif score and (not known or tonumber(known) ~= tonumber(score)) then
+    gather(run.scope.added, key, score, name)
+  else
+    return
+  end
+  run.repaired = run.repaired + 1
+end
+
+local function verify_absent(run, uuid)
+  for _, index in ipairs(INDEXES) do
+    set_right(run, run.scope.base .. index, uuid, nil)
+  end
+end
+
+-- Every place that follows from the row; one that cannot be read stays where it is.
+local function verify_head(run, uuid, text)
+  local scope, row = run.scope, text and read_row(text)
+  if run.seen[uuid] or (row and row.is_broken) then
+    return
+  end
+  run.seen[uuid] = true
+  if not row then
+    return verify_absent(run, uuid)
+  end
+  local base = scope.base
+  set_right(run, base .. ':ids', uuid, whole(CLASSES[row.state] or OPEN))
+  for _, timer in ipairs(TIMERS) do
+    local at_ms = row[timer.column]
+    set_right(run, base .. timer.key, uuid, at_ms and whole(at_ms))
+  end
+  watch(scope, row)
+  set_right(run, ready_key(scope, row), uuid, READY[row.state] and place(row))
+  if row.flow ~= '' then
+    set_right(run, base .. ':members:' .. row.flow, uuid, '0')
+  end
+end
+
+-- Whether a flow is there is known to the index of all of them.
+local function verify_named(run, flow)
+  local base = run.scope.base
+  local is_there = call('EXISTS', base .. ':flow:' .. flow) == 1
+  set_right(run, base .. ':flow_ids', flow, is_there and '0' or nil)
+  if not is_there then
+    set_right(run, base .. ':unsettled', flow, nil)
+    set_right(run, base .. ':going', flow, nil)
+  end
+  run.seen[flow] = not is_there
+end
+
+-- Some of an index from a place on; answers where to go on, nothing at the end.
+local function walk_index(run, name, first)
+  local base, limit = run.scope.base, run.left
+  local ids = call('ZRANGE', base .. ':' .. name, first, first + limit - 1)
+  for number, text in ipairs(NAMES_FLOWS[name] and {} or read_texts(base, ids)) do
+    verify_head(run, ids[number], text)
+  end
+  for _, flow in ipairs(NAMES_FLOWS[name] and ids or {}) do
+    if run.seen[flow] == nil then
+      verify_named(run, flow)
+    end
+  end
+  run.left = run.left - #ids
+  return #ids == limit and whole(first + #ids) or nil
+end
+
+local function count_members(run, flow, ids)
+  local base, counts = run.scope.base, {}
+  for number, text in ipairs(read_texts(base, ids)) do
+    local row = text and read_row(text)
+    if row and (row.is_broken or row.flow == flow) then
+      count(counts, row.is_broken and UNREADABLE or row.state, 1)
+    else
+      gather(run.scope.removed, base .. ':members:' .. flow, ids[number])
+      run.repaired = run.repaired + 1
+    end
+    verify_head(run, ids[number], text)
+  end
+  return counts
+end
+
+-- Counts as they are kept, and their sum.
+local function read_tally(key)
+  local cells, counts, sum = call('HGETALL', key), {}, 0
+  for position = 1, #cells, 2 do
+    local number = tonumber(cells[position + 1]) or 0
+    counts[cells[position]] = number ~= 0 and number or nil
+    sum = sum + number
+  end
+  return counts, sum
+end
+
+local function are_equal(first, second)
+  for name, value in pairs(first) do
+    if second[name] ~= value then
+      return false
+    end
+  end
+  return true
+end
+
+local function verify_members(run, flow)
+  local base = run.scope.base
+  local key, size = base .. ':tally:' .. flow, call('ZCARD', base .. ':members:' .. flow)
+  local known, sum = read_tally(key)
+  if size > COUNTED_MAX and size == sum then
+    return
+  end
+  local counts = count_members(run, flow, call('ZRANGE', base .. ':members:' .. flow, 0, -1))
+  if not (are_equal(known, counts) and are_equal(counts, known)) then
+    run.tallies[key] = counts
+    run.repaired = run.repaired + 1
+  end
+  run.left = run.left - size
+end
+
+local function verify_flow(run, flow)
+  if run.seen[flow] then
+    return
+  end
+  run.seen[flow] = true
+  local base, key = run.scope.base, run.scope.base .. ':flow:' .. flow
+  local is_there = call('EXISTS', key) == 1
+  local cells = call('HMGET', key, 'settled', 'purge_ms')
+  set_right(run, base .. ':flow_ids', flow, is_there and '0' or nil)
+  set_right(run, base .. ':unsettled', flow, is_there and cells[1] ~= '1' and '0' or nil)
+  set_right(run, base .. ':going', flow, tonumber(cells[2]) and cells[2] or nil)
+  local known, at_ms = call('ZSCORE', base .. ':flows', flow), wake_time(base, flow)
+  if (tonumber(known) or false) ~= (at_ms or false) then
+    run.scope.flows[flow] = true
+    run.repaired = run.repaired + 1
+  end
+  verify_members(run, flow)
+end
+
+-- Flows by id after one of them; answers where to go on, nothing at the end.
+local function walk_flows(run, after)
+  local index, low = run.scope.base .. ':flow_ids', after == '' and '-' or '(' .. after
+  local ids = call('ZRANGEBYLEX', index, low, '+', 'LIMIT', 0, PAGE)
+  for _, flow in ipairs(ids) do
+    if run.left <= 0 then
+      return after
+    end
+    verify_flow(run, flow)
+    run.left, after = run.left - 1, flow
+  end
+  return #ids == PAGE and after or nil
+end
+
+local function write_right(run, hints)
+  local scope = run.scope
+  for key, counts in pairs(run.tallies) do
+    call('UNLINK', key)
+    for state, number in pairs(counts) do
+      call('HSET', key, state, whole(number))
+    end
+  end
+  return close(scope, hints)
+end
+
+-- Arguments: 5 is how many records to look at, 6 where to begin and 7 after which of them; answers
+-- how many entries were set right, how many records are left to look at, and where to go on.
+register('verify', function(keys, args)
+  local run = {scope = open(keys[1], args), left = tonumber(args[5]), repaired = 0}
+  run.seen, run.tallies = {}, {}
+  local number, after = 1, args[7]
+  while WALKS[number] ~= args[6] and number < #WALKS do
+    number = number + 1
+  end
+  local reached = {'', ''}
+  while WALKS[number] do
+    if run.left <= 0 then
+      reached = {WALKS[number], after}
+      break
+    end
+    local name = WALKS[number]
+    if name == 'flows' then
+      after = walk_flows(run, after)
+    else
+      after = walk_index(run, name, tonumber(after) or 0)
+    end
+    number, after = after and number or number + 1, after or ''
+  end
+  local changes = run.repaired > 0 and write_right(run, args[4]) or {}
+  return {'ok', run.scope.at_ms, {run.repaired, run.left, reached[1], reached[2]}, changes}
+end)

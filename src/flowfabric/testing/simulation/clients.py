@@ -1,0 +1,189 @@
+"""Clients of the simulation: they submit, cancel, replay, grow and look, whatever comes to mind.
+
+Who gets no answer asks again with the same ids, or goes away. Refusals are answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from flowfabric.core.flow.adding import Addition
+from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.model import START, CancelPolicy, GroupKey
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.lifecycle import Order
+from flowfabric.core.operator import ExpireReason
+from flowfabric.core.states import TERMINAL, LaneState, Reason
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import Conflict, Invalid, NotFound, Refused, StoreUnavailable
+from flowfabric.testing.simulation.ledger import Broken
+from flowfabric.testing.simulation.process import Process
+from flowfabric.testing.simulation.wishes import LANES, Wishes
+
+# So many executions that have not ended are enough for anybody.
+CROWD = 70
+RECENT = 60
+ANSWERS = (Refused, NotFound, Invalid, Conflict)
+TRIES = 4
+
+
+class Client:
+    """One client process."""
+
+    def __init__(self, process: Process, wishes: Wishes) -> None:
+        self._process = process
+        self._world = process.world
+        self._chance = process.world.chance
+        self._engine = Engine(process.store, clock=process.clock)
+        self._wishes = wishes
+        self._acts: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+            (30, self._submit),
+            (20, self._submit_flow),
+            (5, self._cancel),
+            (4, self._cancel_flow),
+            (8, self._replay),
+            (4, self._change),
+            (3, self._pause),
+            (3, self._grow),
+            (1, self._close_lane),
+            (4, self._look),
+        ]
+
+    def begin(self) -> None:
+        self._process.begin(self._run())
+
+    async def _run(self) -> None:
+        weights = [weight for weight, _ in self._acts]
+        while True:
+            await self._world.timeline.rest(self._chance.random())
+            act = self._chance.choices(self._acts, weights)[0][1]
+            try:
+                await act()
+            except StoreUnavailable:
+                self._world.ledger.counts["unanswered"] += 1
+            except ANSWERS:
+                self._world.ledger.counts["refused"] += 1
+
+    async def _persist(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Until there is an answer, or patience runs out."""
+        for _ in range(self._chance.randint(1, TRIES)):
+            try:
+                await call()
+                return
+            except StoreUnavailable:
+                await self._world.timeline.rest(self._chance.random() * 2)
+
+    # -- making -----------------------------------------------------------------------------
+
+    async def _submit(self) -> None:
+        if self._world.store.crowd < CROWD:
+            orders = [self._wishes.order() for _ in range(self._chance.randint(1, 4))]
+            await self._persist(lambda: self._submit_these(orders))
+
+    async def _submit_these(self, orders: list[Order]) -> None:
+        for answer in await self._engine.submit(orders):
+            if answer.error is None:
+                self._acknowledged(answer.id)
+
+    def _acknowledged(self, id: ExecutionId) -> None:
+        if not self._world.is_kept(id):
+            raise Broken(f"{id} was acknowledged, and is not there")
+        self._world.ledger.submitted(id)
+
+    async def _submit_flow(self) -> None:
+        if self._world.store.crowd < CROWD:
+            plan = self._wishes.plan()
+            await self._persist(lambda: self._submit_this(plan))
+
+    async def _submit_this(self, plan: Plan) -> None:
+        await self._engine.flows.submit(plan)
+        self._world.ledger.flows[plan.id] = [order.id for order in plan.orders]
+        self._world.ledger.counts["flows"] += 1
+        for order in plan.orders:
+            self._acknowledged(order.id)
+
+    async def _grow(self) -> None:
+        flow = self._some_flow()
+        if flow is None or self._world.store.crowd >= CROWD:
+            return
+        order = self._wishes.member(flow)
+        known = [row.id for row in self._world.store.members_of(flow)]
+        links, policy = self._wishes.links(known, order.id)
+        policies = {GroupKey(order.id, START): policy} if links and policy else {}
+        new = Addition(orders=[order], links=links, policies=policies)
+        await self._engine.flows.build.add(flow, new)
+        self._acknowledged(order.id)
+
+    # -- changing ---------------------------------------------------------------------------
+
+    def _some(self, *, ended: bool) -> ExecutionId | None:
+        rows = list(self._world.store.rows.values())[-RECENT:]
+        fitting = [row.id for row in rows if (row.state in TERMINAL) is ended]
+        return self._chance.choice(fitting) if fitting else None
+
+    def _some_flow(self) -> FlowId | None:
+        flows = self._world.store.flow_ids[-RECENT // 3 :]
+        return self._chance.choice(flows) if flows else None
+
+    async def _cancel(self) -> None:
+        id = self._some(ended=False)
+        if id is not None:
+            await self._engine.cancel(id, "not needed")
+
+    async def _cancel_flow(self) -> None:
+        flow = self._some_flow()
+        if flow is not None:
+            await self._engine.flows.cancel(flow, self._chance.choice(list(CancelPolicy)))
+
+    def _departing(self) -> ExecutionId | None:
+        """One that may go at this moment, itself or with its flow."""
+        store, now_ms = self._world.store, self._world.timeline.now_ms()
+        for row in store.rows.values():
+            flow = store.flow_of(FlowId(row.flow)) if row.flow else None
+            purge_ms = flow.purge_ms if flow is not None else row.purge_ms
+            if purge_ms is not None and purge_ms <= now_ms:
+                return row.id
+        return None
+
+    async def _replay(self) -> None:
+        id = self._departing() if self._chance.random() < 0.7 else None
+        id = id or self._some(ended=True)
+        if id is not None:
+            await self._engine.replay(id, "again", downstream=self._chance.random() < 0.5)
+
+    async def _change(self) -> None:
+        id = self._some(ended=False)
+        if id is None:
+            return
+        match self._chance.randrange(4):
+            case 0:
+                await self._engine.change_priority(id, self._chance.randint(-9, 9))
+            case 1:
+                await self._engine.revoke(id)
+            case 2:
+                await self._engine.expire(id, ExpireReason.EXECUTION_DEADLINE)
+            case _:
+                await self._engine.set_tags(id, {"seen": "yes"})
+
+    async def _pause(self) -> None:
+        """An operator holds something back for a while. If he dies meanwhile, others free it."""
+        id = self._some(ended=False)
+        if id is not None:
+            await self._engine.block(id, Reason.PAUSED_BY_OPERATOR)
+            await self._world.timeline.rest(self._chance.random() * 5)
+            await self._engine.unblock(id, Reason.PAUSED_BY_OPERATOR)
+
+    async def _close_lane(self) -> None:
+        lane = self._chance.choice(LANES)
+        await self._engine.set_lane(lane, self._chance.choice(list(LaneState)))
+        await self._world.timeline.rest(self._chance.random() * 5)
+        await self._persist(lambda: self._engine.set_lane(lane, LaneState.ACTIVE))
+
+    # -- looking ----------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        flow, id = self._some_flow(), self._some(ended=False)
+        if flow is not None:
+            await self._engine.flows.counted(flow)
+        if id is not None:
+            await self._engine.read.explain(id)

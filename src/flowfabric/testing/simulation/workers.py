@@ -1,0 +1,147 @@
+"""Workers of the simulation: they claim, hold, renew and finish as real ones do, or forget to.
+
+The work itself is a wait. Outcomes go through the real finisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from flowfabric.core.lifecycle import Failure
+from flowfabric.core.model import Lease
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.outcomes import Completed, Delayed, Failed, Finished, Outcome, Released
+from flowfabric.errors import LeaseLost, NotFound, Refused, StoreUnavailable
+from flowfabric.store.hints import Hint
+from flowfabric.testing.simulation.process import Process
+from flowfabric.testing.simulation.wishes import LANES
+from flowfabric.worker.finisher import Finisher
+
+SLOTS = 6
+TTLS_MS = (5_000, 10_000, 30_000)
+POLL_SECONDS = 2.0
+# What a store may answer to somebody who was too late.
+TOO_LATE = (LeaseLost, Refused, NotFound)
+
+
+class Worker:
+    """One worker process, from its start to its death."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._chance = process.world.chance
+        self._engine = Engine(process.store, clock=process.clock)
+        self._finisher = Finisher(self._engine, self._heard)
+        self._busy = 0
+        self._woken = asyncio.Event()
+        self._ttl_ms = self._chance.choice(TTLS_MS)
+
+    def begin(self) -> None:
+        self._process.hints.subscribe(self._hear)
+        self._process.begin(self._finisher.run())
+        self._process.begin(self._run())
+
+    def _hear(self, hint: Hint) -> None:
+        if hint.ready or hint.foreign:
+            self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            leases = await self._claim() if self._busy < SLOTS else []
+            for lease in leases:
+                self._busy += 1
+                self._process.begin(self._hold(lease))
+            if not leases:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    async def _claim(self) -> list[Lease]:
+        token = f"{self._chance.getrandbits(64):016x}"
+        is_repeated = False
+        starts = self._chance.random() < 0.9
+        while True:
+            try:
+                leases = await self._engine.claim(
+                    LANES,
+                    self._chance.randint(1, SLOTS - self._busy),
+                    worker=self._process.name,
+                    token=token,
+                    ttl_ms=self._ttl_ms,
+                    start=starts,
+                    repeated=is_repeated,
+                )
+                members = [lease for lease in leases if lease.head.flow]
+                if members and self._chance.random() < 0.3:
+                    await self._engine.flows.inputs(members)
+                return leases
+            except StoreUnavailable:
+                # Whatever it took ends by itself, unless it asks again.
+                if self._chance.random() < 0.5:
+                    return []
+                is_repeated = True
+                await self._world.timeline.rest(0.1)
+
+    async def _hold(self, lease: Lease) -> None:
+        try:
+            outcome = await self._work(lease)
+            if outcome is not None:
+                self._finisher.finish(outcome)
+        except (*TOO_LATE, StoreUnavailable):
+            self._world.ledger.counts["work given up"] += 1
+        finally:
+            self._busy -= 1
+            self._woken.set()
+
+    async def _work(self, lease: Lease) -> Outcome | None:
+        chance, dials = self._chance, self._world.dials
+        if not lease.started:
+            if self._world.happens(dials.forgotten):
+                return None
+            lease = await self._engine.start(lease)
+        left = chance.choice((0.0, 0.1, 1.0, 3.0, 3.0, 20.0)) * chance.random()
+        renews = not self._world.happens(dials.unrenewed)
+        while left > 0:
+            step = min(left, self._ttl_ms / 3000)
+            await self._world.timeline.rest(step)
+            left -= step
+            if renews and left > 0:
+                lease = await self._renewed(lease)
+        return None if self._world.happens(dials.forgotten) else self._outcome(lease)
+
+    async def _renewed(self, lease: Lease) -> Lease:
+        if self._chance.random() < 0.3:
+            await self._engine.progress(lease, self._chance.randint(0, 100), "so far")
+        try:
+            answer = (await self._engine.renew([lease], self._ttl_ms))[0]
+        except StoreUnavailable:
+            return lease
+        if answer.error is not None:
+            raise answer.error
+        return answer.lease
+
+    def _outcome(self, lease: Lease) -> Outcome:
+        luck = self._chance.random()
+        if luck < 0.75:
+            return Completed(lease, f"{lease.id} {lease.epoch}".encode())
+        if luck < 0.9:
+            return Failed(lease, Failure("bad luck", fatal=luck > 0.87))
+        if luck < 0.95:
+            until_ms = self._world.timeline.now_ms() + self._chance.randint(0, 5_000)
+            return Delayed(lease, until_ms)
+        return Released(lease)
+
+    def _heard(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
+        ledger = self._world.ledger
+        for outcome, answer in zip(outcomes, answers, strict=True):
+            head = outcome.lease.head
+            if isinstance(outcome, Completed) and answer.error is None:
+                ledger.confirmed(head.id, head.replay_count, head.attempt)
