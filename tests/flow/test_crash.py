@@ -41,9 +41,11 @@ async def is_over(desk: FlowDesk, flow: FlowId) -> bool:
     return found.ended == found.total
 
 
-async def told(store: Store, desk: FlowDesk, wanted: Plan) -> Story:
+async def told(store: Store, desk: FlowDesk, wanted: Plan, *, is_known: bool) -> Story:
     mine = FlowDesk(store, desk.clock)
     mine._tokens = desk._tokens
+    if is_known:
+        mine.engine.known.begin()
     await mine.engine.open()
     await play(mine, wanted)
     return await story(mine, wanted.id)
@@ -57,22 +59,24 @@ def deaths(writes: int, store_kind: str, size: Size) -> list[tuple[int, Kind]]:
 
 
 @pytest.mark.lab
+@pytest.mark.parametrize("is_known", [False, True])
 async def test_a_death_around_any_write_changes_nothing_in_the_end(
-    desk: FlowDesk, store_kind: str, size: Size
+    desk: FlowDesk, store_kind: str, size: Size, is_known: bool
 ) -> None:
     """Every life is a flow of its own in the same store; what is left of it must be the same."""
     width, depth = (200, 100) if size == "long" else (6, 4)
     alive = Mortal(desk.store)
-    expected = await told(alive, desk, scenario(width, depth, flow_id(1)))
+    expected = await told(alive, desk, scenario(width, depth, flow_id(1)), is_known=is_known)
     assert expected.counters["skipped"] == depth
     assert expected.counters["cancelled"] == 5
     assert expected.lines == 0
-    # Only a flow that is staged is written by plain commits.
-    assert WRITES - set(alive.writes) <= {Verb.COMMIT}
+    # Only a flow that is staged is written by plain commits, and only ends of one that is not known
+    # leave lines to be taken up.
+    assert WRITES - set(alive.writes) <= {Verb.COMMIT, *([Verb.APPLY] if is_known else [])}
     for number, (at, kind) in enumerate(deaths(len(alive.writes), store_kind, size), 2):
         wanted = scenario(width, depth, flow_id(number))
         try:
-            seen = await told(Mortal(desk.store, at, kind), desk, wanted)
+            seen = await told(Mortal(desk.store, at, kind), desk, wanted, is_known=is_known)
         except Conflict:
             # It died while it wrote a big flow in portions: nothing of that can be seen.
             assert not (await desk.flow(wanted.id)).is_open

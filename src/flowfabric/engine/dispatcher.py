@@ -20,6 +20,7 @@ from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.engine.direct import look
+from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.loop import Loop
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.engine.telemetry import Telemetry
@@ -46,13 +47,17 @@ class Dispatcher:
     """The loop over flows with something to do. Any number of them may run on one store."""
 
     def __init__(
-        self, store: Store, clock: FollowingClock, counts: Telemetry | None = None
+        self,
+        store: Store,
+        clock: FollowingClock,
+        counts: Telemetry | None = None,
+        known: KnownFlows | None = None,
     ) -> None:
         self.counts = counts or Telemetry()
         self.loop = Loop("dispatcher", self._round, every_seconds=NET_SECONDS)
         self._store = store
         self._clock = clock
-        self._rounds = Rounds(store, self.counts)
+        self._rounds = Rounds(store, self.counts, known)
         self._ended: dict[FlowId, list[ExecutionId]] = {}
         self._hinted: dict[FlowId, int] = {}
         self._working: set[FlowId] = set()

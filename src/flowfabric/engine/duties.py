@@ -28,8 +28,9 @@ class Duties:
         store, clock = engine.store, engine.clock
         self.counts: Telemetry = engine.dispatcher.counts
         self._hints = engine.hints
+        self._known = engine.known
         self._timekeeper = Timekeeper(store, clock, counts=self.counts, scope=scope)
-        self._dispatcher = Dispatcher(store, clock, self.counts)
+        self._dispatcher = Dispatcher(store, clock, self.counts, engine.known)
         janitor = Janitor(Shed(store, clock, self.counts, scope), intervals)
         loops = [self._timekeeper.loop, self._dispatcher.loop, *janitor.loops]
         self._supervisor = Supervisor(loops)
@@ -37,6 +38,7 @@ class Duties:
     def start(self) -> None:
         self._hints.subscribe(self._timekeeper.hear)
         self._hints.subscribe(self._dispatcher.hear)
+        self._known.begin()
         self._supervisor.start()
 
     async def stop(self, within_seconds: float) -> list[str]:
@@ -44,6 +46,7 @@ class Duties:
         try:
             return await self._supervisor.stop(within_seconds)
         finally:
+            self._known.end()
             self._hints.unsubscribe(self._timekeeper.hear)
             self._hints.unsubscribe(self._dispatcher.hear)
 

@@ -27,8 +27,10 @@ from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
+from flowfabric.engine.direct_ends import DirectEnds
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flows import Flows
+from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.outcomes import (
     Completed,
@@ -42,6 +44,7 @@ from flowfabric.engine.outcomes import (
     ends_of,
 )
 from flowfabric.engine.reading import Reading
+from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.waves import waves
 from flowfabric.errors import (
     ExecutionNotFound,
@@ -90,8 +93,12 @@ class Engine:
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
-        self.dispatcher = Dispatcher(store, self.clock)
-        self.flows = Flows(store, self.clock, self.lanes, self.dispatcher)
+        self.known = KnownFlows(store.hints)
+        self.dispatcher = Dispatcher(store, self.clock, known=self.known)
+        self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, self.known)
+        self._direct = DirectEnds(
+            self.known, Rounds(store, self.dispatcher.counts, self.known), self.clock
+        )
         self.counts = PartitionCounts()
 
     @property
@@ -245,10 +252,21 @@ class Engine:
             raise _lease_error(reply.current, lease, now_ms)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
-        """Say what became of many leases in one call; one refusal spoils no other."""
-        answers: list[Finished] = []
-        for start in range(0, len(outcomes), BATCH_LIMIT):
-            answers.extend(await self._finish(outcomes[start : start + BATCH_LIMIT]))
+        """Say what became of many leases in one call; one refusal spoils no other.
+
+        Of members of flows that are known here, what follows from their ends is written with them.
+        """
+        direct = await self._direct.finish(outcomes) if self.known.is_kept else {}
+        rest = [outcome for place, outcome in enumerate(outcomes) if place not in direct]
+        others: list[Finished] = []
+        for start in range(0, len(rest), BATCH_LIMIT):
+            others.extend(await self._finish(rest[start : start + BATCH_LIMIT]))
+        if not direct:
+            return others
+        left = iter(others)
+        answers = [direct.get(place) or next(left) for place in range(len(outcomes))]
+        told = [outcomes[place] for place in direct]
+        self.hints.publish(Hint(finished=ends_of(told, list(direct.values()))))
         return answers
 
     async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:

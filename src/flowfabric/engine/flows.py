@@ -44,6 +44,7 @@ from flowfabric.engine.flow_cancelling import (
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
+from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.errors import (
     Conflict,
@@ -81,8 +82,14 @@ class Flows:
     """The verbs about flows."""
 
     def __init__(
-        self, store: Store, clock: FollowingClock, lanes: Lanes, dispatcher: Dispatcher
+        self,
+        store: Store,
+        clock: FollowingClock,
+        lanes: Lanes,
+        dispatcher: Dispatcher,
+        known: KnownFlows,
     ) -> None:
+        self._kept = known
         self.counts = PartitionCounts()
         self._store = store
         self._clock = clock
@@ -128,6 +135,9 @@ class Flows:
             if drawn:
                 made = await self._store.commit_each(list(drawn.values()), now_ms)
                 answers |= zip(drawn, made, strict=True)
+                for changes, is_made in zip(drawn.values(), made, strict=True):
+                    if is_made:
+                        self._kept.keep(changes)
             return answers
 
         return await persistently(self._clock, once)
@@ -266,7 +276,10 @@ class Flows:
 
     async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
         """What these members are handed by their upstreams: the same in every attempt."""
-        return await inputs(self._store, leases)
+        known = {lease.id: self._kept.inputs(lease) for lease in leases}
+        found = {id: given for id, given in known.items() if given is not None}
+        unknown = [lease for lease in leases if lease.id not in found]
+        return found | await inputs(self._store, unknown)
 
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""

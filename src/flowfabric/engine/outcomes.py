@@ -86,7 +86,7 @@ def answer(
     outcome: Outcome, transition: Transition, reply: Applied | Rejected, now_ms: int
 ) -> Finished:
     if isinstance(reply, Applied):
-        return _as_decided(transition)
+        return finished_as(transition)
     row = reply.current
     if row is not None and _happened_before(outcome, row):
         return _as_stored(row, outcome.lease)
@@ -106,7 +106,8 @@ def ends_of(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> tuple[E
     )
 
 
-def _as_decided(transition: Transition) -> Finished:
+def finished_as(transition: Transition) -> Finished:
+    """The answer to an outcome that was written as it was decided."""
     patch = transition.patch
     until, next_attempt = patch.get("not_before_ms"), patch.get("next_attempt")
     return Finished(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
 from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
 from flowfabric.core.flow.model import (
@@ -33,9 +35,11 @@ from flowfabric.core.flow.siblings import (
 )
 from flowfabric.core.flow.views import EDGES_LIMIT, Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import Lease
 from flowfabric.core.states import State
-from flowfabric.core.transition import Changeset
+from flowfabric.core.transition import Changeset, Transition
 from flowfabric.engine import dispatch_log, telemetry
+from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.store.protocol import Store
 
@@ -48,7 +52,8 @@ _PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
 class Job:
     """One flow that this process works on, the lines it acts on, and what came of them.
 
-    `view`: what was seen together with the lines. `is_all`: there are no other lines.
+    `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
+    ends that the lines are about are written in the same commit, and the lines never are.
     """
 
     flow: Flow
@@ -62,6 +67,8 @@ class Job:
     view: View | None = None
     is_leased: bool = True
     is_all: bool = True
+    ends: Sequence[Transition] = ()
+    leases: Sequence[Lease] = ()
     # By line what followed from it in earlier rounds, and how many edges they saw.
     sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
 
@@ -100,9 +107,10 @@ class Job:
 class Rounds:
     """Decides for many flows at once. Any number may run: the flow's `rev` keeps them apart."""
 
-    def __init__(self, store: Store, counts: Telemetry) -> None:
+    def __init__(self, store: Store, counts: Telemetry, known: KnownFlows | None = None) -> None:
         self._store = store
         self._counts = counts
+        self._known = known or KnownFlows()
 
     async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
         """One round of each; answers which were committed. A conflict changes nothing."""
@@ -119,10 +127,13 @@ class Rounds:
         ]
         answers = await self._store.commit_each(batch, now_ms) if batch else []
         done: set[FlowId] = set()
-        for (job, _), work, is_done in zip(live, works, answers, strict=True):
+        for (job, _), work, changes, is_done in zip(live, works, batch, answers, strict=True):
             if is_done:
                 done.add(job.flow.id)
+                self._known.write(changes, job.ends, job.leases)
                 self._tell(job, work)
+            else:
+                self._known.forget(job.flow.id)
         return [job.flow.id in done for job in jobs]
 
     async def _look(self, jobs: Sequence[Job]) -> list[View]:
@@ -139,6 +150,8 @@ class Rounds:
         works: list[Round] = []
         for job, view in zip(jobs, views, strict=True):
             work = Round(job.flow, now_ms, job.claimed_ms)
+            for end in job.ends:
+                work.write(end)
             ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
             job.answers, job.decided, job.moved = list(ends.answers), ends.decided, 0
             for group in ends.strange:
@@ -244,7 +257,10 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
     is_left = not job.is_all or len(job.lines) > handled
     job.is_done = not (work.leaves_work or is_left)
-    return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
+    changes = work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
+    if job.ends:
+        changes = msgspec.structs.replace(changes, done=[])
+    return changes
 
 
 def _further(job: Job, work: Round, view: View) -> Sight | None:

@@ -1,0 +1,80 @@
+"""Ends of members together with what follows from them, in one commit.
+
+Only for flows that this process knows: the end of a member, the edges that it resolves and the
+members that it releases are decided from memory and written under the flow's `rev`, so no line is
+left for a dispatcher. If anything is not as it was thought, nothing is written, and the end goes
+the usual road: an `apply` that leaves a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from flowfabric.core.flow.model import Line
+from flowfabric.core.transition import Transition, patched
+from flowfabric.engine.known_flows import KnownFlows
+from flowfabric.engine.outcomes import Finished, Outcome, decide_or_refuse, finished_as
+from flowfabric.engine.rounds import Job, Rounds
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.clock import FollowingClock
+
+
+class _End(msgspec.Struct, frozen=True):
+    place: int
+    outcome: Outcome
+    transition: Transition
+    line: Line
+
+
+class DirectEnds:
+    def __init__(self, known: KnownFlows, rounds: Rounds, clock: FollowingClock) -> None:
+        self._known = known
+        self._rounds = rounds
+        self._clock = clock
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> dict[int, Finished]:
+        """By place those that were written; the others are for the usual road."""
+        now_ms = self._clock.now_ms()
+        ends: dict[str, list[_End]] = {}
+        for place, outcome in enumerate(outcomes):
+            flow = outcome.lease.head.flow
+            if flow and self._known.knows(flow):
+                decided = decide_or_refuse(outcome, now_ms)
+                if isinstance(decided, Transition) and decided.line is not None:
+                    end = _End(place, outcome, decided, decided.line)
+                    ends.setdefault(flow, []).append(end)
+        jobs = [job for mine in ends.values() if (job := self._job(mine, now_ms)) is not None]
+        if not jobs:
+            return {}
+        try:
+            answers = await self._rounds.run(jobs, now_ms, 0)
+        except FlowFabricError:
+            # Whether it was written is unknown; the usual road finds out.
+            for job in jobs:
+                self._known.forget(job.flow.id)
+            return {}
+        written = {job.flow.id for job, is_done in zip(jobs, answers, strict=True) if is_done}
+        return {
+            end.place: finished_as(end.transition)
+            for flow, mine in ends.items()
+            if flow in written
+            for end in mine
+        }
+
+    def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
+        heads = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
+        view = self._known.view(heads[0].flow, heads)
+        if view is None or view.flow is None or view.flow.failures or view.flow.due_ms is not None:
+            return None
+        return Job(
+            view.flow,
+            [end.line for end in ends],
+            now_ms,
+            view=view,
+            is_leased=False,
+            is_all=False,
+            ends=[msgspec.structs.replace(end.transition, line=None) for end in ends],
+            leases=[end.outcome.lease for end in ends],
+        )

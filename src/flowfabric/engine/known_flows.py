@@ -1,0 +1,191 @@
+"""Small flows that this process submitted, as they are after all that it wrote to them.
+
+Whoever decides from here need not look first. Nothing rests on it being true: what is decided is
+written under the `rev` of the flow and of every member that it changes, and a flow that turns out
+to have changed elsewhere is forgotten and looked at as any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+
+import msgspec
+
+from flowfabric.core.flow.inputs import Passed, passed, passes
+from flowfabric.core.flow.model import Edge, EdgeKey, EdgeState, Flow, Group
+from flowfabric.core.flow.views import View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Execution, Lease
+from flowfabric.core.transition import Changeset, Transition, patched
+from flowfabric.store.hints import Hint, Hints
+
+FLOWS_MAX = 2_000
+RECORDS_MAX = 200
+RESULT_BYTES_MAX = 4_096
+
+_replace_flow: Callable[..., Flow] = msgspec.structs.replace
+_in_order = attrgetter("upstream", "downstream", "group")
+
+
+class _Known:
+    """One flow: its row, its members, and by member the edges and groups around it."""
+
+    def __init__(self, made: Changeset) -> None:
+        self.flow = made.new_flows[0]
+        self.heads = {each.execution.id: each.execution for each in made.members}
+        self.results: dict[tuple[ExecutionId, int], bytes] = {}
+        self.groups: dict[ExecutionId, dict[str, Group]] = {}
+        self.entering: dict[ExecutionId, dict[EdgeKey, Edge]] = {}
+        self.leaving: dict[ExecutionId, dict[EdgeKey, Edge]] = {}
+        for group in made.groups:
+            self.groups.setdefault(group.downstream, {})[group.name] = group
+        for edge in made.edges:
+            self._put(edge)
+
+    def _put(self, edge: Edge) -> None:
+        self.entering.setdefault(edge.downstream, {})[edge.key] = edge
+        self.leaving.setdefault(edge.upstream, {})[edge.key] = edge
+
+    def groups_of(self, ids: Iterable[ExecutionId]) -> list[Group]:
+        return [group for id in ids for group in self.groups.get(id, {}).values()]
+
+    def view(self, ended: Sequence[Execution]) -> View:
+        """What a look at the edges that leave these members would show."""
+        edges = [
+            edge
+            for head in ended
+            for edge in self.leaving.get(head.id, {}).values()
+            if edge.state is EdgeState.PENDING
+        ]
+        edges.sort(key=_in_order)
+        waiting = dict.fromkeys(edge.downstream for edge in edges)
+        heads = {id: self.heads[id] for id in waiting if id in self.heads}
+        heads |= {head.id: head for head in ended}
+        return View(flow=self.flow, edges=edges, groups=self.groups_of(waiting), heads=heads)
+
+    def write(self, changes: Changeset, ended: Iterable[Execution]) -> None:
+        """What a commit has made of it."""
+        _, __, patch = changes.flows[0]
+        self.flow = _replace_flow(self.flow, **{**patch, "rev": self.flow.rev + 1})
+        for transition in changes.transitions:
+            if transition.id in self.heads:
+                self.heads[transition.id] = patched(self.heads[transition.id], transition.patch)
+        self.heads |= {head.id: head for head in ended}
+        for key in changes.resolved:
+            edge = self.entering.get(key.downstream, {}).get(EdgeKey(*key[:3]))
+            if edge is not None:
+                self._put(
+                    msgspec.structs.replace(
+                        edge,
+                        state=key.state,
+                        generation=key.generation,
+                        attempt=key.attempt,
+                        outcome=key.outcome,
+                        resolved_ms=key.resolved_ms,
+                    )
+                )
+        for group in changes.groups:
+            self.groups.setdefault(group.downstream, {})[group.name] = group
+
+    def keep_result(self, end: Transition) -> None:
+        """Of an end that was written; a long one is read when it is needed."""
+        attempt = end.attempt
+        result = None if attempt is None else attempt.result
+        if attempt is not None and result is not None and len(result) <= RESULT_BYTES_MAX:
+            self.results[attempt.execution, attempt.attempt] = result
+
+    def inputs(self, lease: Lease) -> list[Passed] | None:
+        """What this member is handed; None if it is not known, or has changed since its release."""
+        released = self.heads.get(lease.id)
+        if released is None or lease.head.rev != released.rev + 1:
+            return None
+        edges = list(self.entering.get(lease.id, {}).values())
+        wanted = [(edge.upstream, edge.attempt) for edge in edges if passes(edge)]
+        if any(each not in self.results for each in wanted):
+            return None
+        return passed(edges, self.groups_of([lease.id]), lambda up, n: self.results.get((up, n)))
+
+
+class KnownFlows:
+    """Nothing is kept until somebody who works here asks for it.
+
+    A flow with open lines is left to the dispatcher: what ended first is acted on first.
+    """
+
+    def __init__(self, hints: Hints | None = None) -> None:
+        self.is_kept = False
+        self._hints = hints or Hints()
+        self._flows: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """From now on flows that are made here are also worked on here."""
+        self.is_kept = True
+        self._hints.subscribe(self._hear)
+
+    def _hear(self, hint: Hint) -> None:
+        for line in hint.lines:
+            self.forget(line.flow)
+
+    def end(self) -> None:
+        self.is_kept = False
+        self._hints.unsubscribe(self._hear)
+        with self._lock:
+            self._flows.clear()
+
+    def keep(self, made: Changeset) -> None:
+        """A flow that was just made here, if it is small and all of it is in this changeset."""
+        if not self.is_kept or len(made.members) + len(made.edges) > RECORDS_MAX:
+            return
+        with self._lock:
+            while len(self._flows) >= FLOWS_MAX:
+                del self._flows[next(iter(self._flows))]
+            self._flows[made.new_flows[0].id] = _Known(made)
+
+    def view(self, flow: str, ended: Sequence[Execution]) -> View | None:
+        with self._lock:
+            known = self._flows.get(flow)
+            return None if known is None else known.view(ended)
+
+    def knows(self, flow: str) -> bool:
+        return flow in self._flows
+
+    def write(
+        self,
+        changes: Changeset,
+        ends: Sequence[Transition] = (),
+        leases: Sequence[Lease] = (),
+    ) -> None:
+        """A commit that this process has made; what is settled is not needed any more."""
+        flow, rev, patch = changes.flows[0]
+        with self._lock:
+            known = self._flows.get(flow)
+            if known is None:
+                return
+            is_over = patch.get("settled") or _leaves_lines(changes)
+            if is_over or known.flow.rev != rev or changes.members or changes.edges:
+                del self._flows[flow]
+                return
+            ended = [
+                patched(lease.head, end.patch) for lease, end in zip(leases, ends, strict=True)
+            ]
+            for end in ends:
+                known.keep_result(end)
+            known.write(changes, ended)
+
+    def forget(self, flow: str) -> None:
+        with self._lock:
+            self._flows.pop(flow, None)
+
+    def inputs(self, lease: Lease) -> list[Passed] | None:
+        if not lease.head.flow:
+            return None
+        with self._lock:
+            known = self._flows.get(lease.head.flow)
+            return None if known is None else known.inputs(lease)
+
+
+def _leaves_lines(changes: Changeset) -> bool:
+    return bool(changes.lines) or any(t.line is not None for t in changes.transitions)
