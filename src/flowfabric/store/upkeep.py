@@ -12,6 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+# Parts that belong to nobody who goes: lanes, and what a store keeps for itself once it was used.
+LASTING = ("lane", "feed", "partition", "shared")
+
 
 class Size(msgspec.Struct, frozen=True):
     """What one table, or one kind of key, holds and takes. All of them together are the store;

@@ -11,13 +11,11 @@ from flowfabric.app import App
 from flowfabric.cli.bench.preload import preload
 from flowfabric.core.policy import Policy, RetentionPolicy, encode_policy
 from flowfabric.engine.retention_trimmer import RetentionTrimmer
-from flowfabric.store.upkeep import Upkeep
+from flowfabric.store.upkeep import LASTING, Upkeep
 
 MEMBERS = 10
 # Of so many executions one flow is made as well.
 EACH = 100
-# Lanes come to be with the first work in them, and stay.
-STAYING = ("lane",)
 
 
 class Purging(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,4 +61,4 @@ async def _rows(app: App) -> int:
     store = app.engine.store
     if not isinstance(store, Upkeep):
         raise TypeError(f"{type(store).__name__} cannot be counted")
-    return sum(part.rows for part in await store.sizes() if part.name not in STAYING)
+    return sum(part.rows for part in await store.sizes() if part.name not in LASTING)

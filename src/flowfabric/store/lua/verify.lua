@@ -60,7 +60,7 @@ local function verify_named(run, flow)
     set_right(run, base .. ':unsettled', flow, nil)
     set_right(run, base .. ':going', flow, nil)
   end
-  run.seen[flow] = not is_there
+  run.flows[flow] = not is_there
 end
 
 -- Some of an index from a place on; answers where to go on, nothing at the end.
@@ -71,12 +71,21 @@ local function walk_index(run, name, first)
     verify_head(run, ids[number], text)
   end
   for _, flow in ipairs(NAMES_FLOWS[name] and ids or {}) do
-    if run.seen[flow] == nil then
+    if run.flows[flow] == nil then
       verify_named(run, flow)
     end
   end
   run.left = run.left - #ids
   return #ids == limit and whole(first + #ids) or nil
+end
+
+-- With those that this call has found to be missing.
+local function members_of(run, key)
+  local ids, found = call('ZRANGE', key, 0, -1), run.scope.added[key] or {}
+  for position = 2, #found, 2 do
+    ids[#ids + 1] = found[position]
+  end
+  return ids
 end
 
 local function count_members(run, flow, ids)
@@ -121,7 +130,7 @@ local function verify_members(run, flow)
   if size > COUNTED_MAX and size == sum then
     return
   end
-  local counts = count_members(run, flow, call('ZRANGE', base .. ':members:' .. flow, 0, -1))
+  local counts = count_members(run, flow, members_of(run, base .. ':members:' .. flow))
   if not (are_equal(known, counts) and are_equal(counts, known)) then
     run.tallies[key] = counts
     run.repaired = run.repaired + 1
@@ -130,10 +139,10 @@ local function verify_members(run, flow)
 end
 
 local function verify_flow(run, flow)
-  if run.seen[flow] then
+  if run.flows[flow] then
     return
   end
-  run.seen[flow] = true
+  run.flows[flow] = true
   local base, key = run.scope.base, run.scope.base .. ':flow:' .. flow
   local is_there = call('EXISTS', key) == 1
   local cells = call('HMGET', key, 'settled', 'purge_ms')
@@ -177,7 +186,7 @@ end
 -- how many entries were set right, how many records are left to look at, and where to go on.
 register('verify', function(keys, args)
   local run = {scope = open(keys[1], args), left = tonumber(args[5]), repaired = 0}
-  run.seen, run.tallies = {}, {}
+  run.seen, run.flows, run.tallies = {}, {}, {}
   local number, after = 1, args[7]
   while WALKS[number] ~= args[6] and number < #WALKS do
     number = number + 1

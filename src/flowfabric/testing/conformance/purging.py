@@ -14,7 +14,7 @@ from flowfabric.core.retention import Departure, FlowDeparture, Purge, Purged
 from flowfabric.core.transition import Changeset
 from flowfabric.errors import ClockSkew, CursorExpired
 from flowfabric.store.protocol import Store
-from flowfabric.store.upkeep import Upkeep
+from flowfabric.store.upkeep import LASTING, Upkeep
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.flow_steps import (
@@ -36,9 +36,6 @@ from flowfabric.testing.conformance.steps import (
     put_and_take,
 )
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
-
-# What belongs to nobody who goes: lanes, and what a store keeps for itself once it was used.
-LASTING = ("lane", "feed", "partition", "shared")
 
 
 async def rows_of(store: Store) -> dict[str, int]:
