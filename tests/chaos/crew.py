@@ -25,7 +25,8 @@ class Member:
         self._process = self._begin()
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        known = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(known)}
         return subprocess.Popen(self._command, env=environment, stdout=self._log, stderr=self._log)
 
     def tend(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from flowfabric.core.flow.graph import Link, Policy
@@ -226,6 +228,20 @@ async def test_downstream_that_runs_goes_on_and_waits_before_it_is_tried_again(
     assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
     await desk.ended("a")
     assert await desk.state("b") is State.WAITING
+
+
+async def test_downstream_that_is_handed_back_waits_too(desk: FlowDesk) -> None:
+    """Whoever holds it cannot know that its upstream runs again."""
+    await desk.draw(plan("ab", "a>b", policy=policy(retries=1, pause_ms=0)))
+    for hand_back in (desk.engine.release, partial(desk.engine.fail, failure=Failure("stumbled"))):
+        await desk.ended("a")
+        lease = await desk.start("b")
+        await desk.engine.replay(member("a"), downstream=True)
+        await hand_back(lease)
+        desk.clock.advance(1)
+        assert await desk.claim(1, only=member("b")) == []
+        await desk.sweep()
+        assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
 
 
 @pytest.mark.parametrize("downstream", [False, True])

@@ -252,9 +252,10 @@ def _pause_ms(head: Execution, category: str) -> int | None:
 
 def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
     """The columns of an execution that will be tried again after a pause."""
-    not_before = now_ms + pause_ms
     facts = Facts(
-        deadline_ms=head.deadline_ms, next_kind=AttemptKind.RETRY, not_before_ms=not_before
+        deadline_ms=head.deadline_ms,
+        next_kind=AttemptKind.RETRY,
+        not_before_ms=_handed_back(head, now_ms + pause_ms, now_ms),
     )
     return settle(facts, now_ms).patch(
         attempt_state=AttemptState.PENDING_RETRY,
@@ -273,7 +274,7 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     facts = Facts(
         deadline_ms=head.deadline_ms,
         next_kind=AttemptKind.RESUME,
-        not_before_ms=_instant(until_ms, "until_ms"),
+        not_before_ms=_handed_back(head, _instant(until_ms, "until_ms"), now_ms),
     )
     patch = settle(facts, now_ms).patch(
         attempt_state=AttemptState.INTERRUPTED,
@@ -291,8 +292,17 @@ def release(lease: Lease, now_ms: int) -> Transition:
     """Hand the work back unfinished; an unstarted grant leaves no trace of an attempt."""
     if lease.started:
         return delay(lease, now_ms, None)
-    patch = settle(facts_of(lease.head), now_ms).patch(**unowned(now_ms))
+    facts = facts_of(lease.head)
+    not_before = _handed_back(lease.head, facts.not_before_ms, now_ms)
+    facts = msgspec.structs.replace(facts, not_before_ms=not_before)
+    patch = settle(facts, now_ms).patch(**unowned(now_ms))
     return Transition(lease.id, held(lease), Writer.WORKER, patch, LogLine("grant_released"))
+
+
+def _handed_back(head: Execution, until_ms: int | None, now_ms: int) -> int | None:
+    """When it may go on. A member waits at least for its timer, which looks at the row: whoever
+    holds the lease does not know what the member depends on since."""
+    return max(until_ms or 0, now_ms + 1) if head.flow else until_ms
 
 
 def unowned(now_ms: int) -> dict[str, Value]:

@@ -52,6 +52,7 @@ _LOST: dict[Loss, State] = {
     Loss.EXPIRED: State.ORPHANED,
     Loss.REVOKED: State.REVOKED,
 }
+HANDED_BACK = (AttemptState.PENDING_RETRY, AttemptState.INTERRUPTED, AttemptState.PENDING_FIRST)
 # What somebody outside must do before it can go on; everything else wakes by itself.
 _WOKEN_FROM_OUTSIDE = {"operator", "dependencies", "signal", "lane", "worker"}
 
@@ -204,6 +205,9 @@ def _facts(loaded: Loaded, now_ms: int) -> Iterator[str]:
         wanted.add(State.BLOCKED_OPERATOR)
     elif row.deps_open:
         wanted.add(State.BLOCKED_DEPENDENCIES)
+        # Its holder could not know: the timer of what was handed back looks at it again.
+        if row.attempt_state in HANDED_BACK and row.not_before_ms is not None:
+            wanted.add(State.DELAYED)
     else:
         # A delay that is over is still one until its timer was served.
         if row.not_before_ms is not None:
