@@ -8,17 +8,26 @@ the usual road: an `apply` that leaves a line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from flowfabric.core.flow.model import Line
-from flowfabric.core.transition import Transition, patched
+from flowfabric.core.transition import BATCH_LIMIT, Transition, patched
 from flowfabric.engine.known_flows import KnownFlows
-from flowfabric.engine.outcomes import Finished, Outcome, decide_or_refuse, finished_as
+from flowfabric.engine.outcomes import (
+    Finished,
+    Outcome,
+    decide_or_refuse,
+    ends_of,
+    finished_as,
+)
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.clock import FollowingClock
+from flowfabric.store.hints import Hint, Hints
+
+Usual = Callable[[Sequence[Outcome]], Awaitable[list[Finished]]]
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -29,12 +38,28 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class DirectEnds:
-    def __init__(self, known: KnownFlows, rounds: Rounds, clock: FollowingClock) -> None:
+    def __init__(
+        self, known: KnownFlows, rounds: Rounds, clock: FollowingClock, hints: Hints
+    ) -> None:
         self._known = known
         self._rounds = rounds
         self._clock = clock
+        self._hints = hints
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> dict[int, Finished]:
+    async def finish(self, outcomes: Sequence[Outcome], usual: Usual) -> list[Finished]:
+        """Answers in the order given, whichever road each has gone."""
+        written = await self._write(outcomes) if self._known.is_kept else {}
+        rest = [outcome for place, outcome in enumerate(outcomes) if place not in written]
+        others: list[Finished] = []
+        for start in range(0, len(rest), BATCH_LIMIT):
+            others.extend(await usual(rest[start : start + BATCH_LIMIT]))
+        if written:
+            told = ends_of([outcomes[place] for place in written], list(written.values()))
+            self._hints.publish(Hint(finished=told))
+        left = iter(others)
+        return [written.get(place) or next(left) for place in range(len(outcomes))]
+
+    async def _write(self, outcomes: Sequence[Outcome]) -> dict[int, Finished]:
         """By place those that were written; the others are for the usual road."""
         now_ms = self._clock.now_ms()
         ends: dict[str, list[_End]] = {}

@@ -95,10 +95,9 @@ class Engine:
         self.read = Reading(store, self.clock, self.lanes)
         self.known = KnownFlows(store.hints)
         self.dispatcher = Dispatcher(store, self.clock, known=self.known)
-        self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, self.known)
-        self._direct = DirectEnds(
-            self.known, Rounds(store, self.dispatcher.counts, self.known), self.clock
-        )
+        self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, known=self.known)
+        rounds = Rounds(store, self.dispatcher.counts, self.known)
+        self._direct = DirectEnds(self.known, rounds, self.clock, store.hints)
         self.counts = PartitionCounts()
 
     @property
@@ -256,18 +255,7 @@ class Engine:
 
         Of members of flows that are known here, what follows from their ends is written with them.
         """
-        direct = await self._direct.finish(outcomes) if self.known.is_kept else {}
-        rest = [outcome for place, outcome in enumerate(outcomes) if place not in direct]
-        others: list[Finished] = []
-        for start in range(0, len(rest), BATCH_LIMIT):
-            others.extend(await self._finish(rest[start : start + BATCH_LIMIT]))
-        if not direct:
-            return others
-        left = iter(others)
-        answers = [direct.get(place) or next(left) for place in range(len(outcomes))]
-        told = [outcomes[place] for place in direct]
-        self.hints.publish(Hint(finished=ends_of(told, list(direct.values()))))
-        return answers
+        return await self._direct.finish(outcomes, self._finish)
 
     async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         decided: list[Transition | FlowFabricError] = []

@@ -87,6 +87,7 @@ class Flows:
         clock: FollowingClock,
         lanes: Lanes,
         dispatcher: Dispatcher,
+        *,
         known: KnownFlows,
     ) -> None:
         self._kept = known

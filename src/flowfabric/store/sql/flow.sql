@@ -423,8 +423,9 @@ SELECT o.turn, s.id, s.rev FROM (
     SELECT s.id, s.rev FROM {schema}.flow AS s
     WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
       AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
-      AND (s.due_ms <= :now_ms::bigint OR EXISTS (
-          SELECT FROM {schema}.line AS l WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint
+      AND (s.due_ms <= :now_ms::bigint OR (
+          SELECT true FROM {schema}.line AS l
+          WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint LIMIT 1
       ))
     OFFSET 0
 ) AS s
