@@ -19,8 +19,9 @@ from flowfabric.testing.conformance.flows_pending import line
 from flowfabric.testing.conformance.purging import finish, purge, purge_flow
 from flowfabric.testing.conformance.steps import apply, head, put, put_and_take, take
 from flowfabric.testing.flows import FLOW, member, plan
+from flowfabric.testing.servers import valkey_server
 from tests.store.valkey.conftest import Opener
-from tests.store.valkey.raw import ask, keys
+from tests.store.valkey.raw import ask, ask_all, keys
 
 
 @pytest.fixture
@@ -199,6 +200,16 @@ async def test_a_purge_while_others_work_leaves_their_records_alone(
     assert end is not None
     assert end.result == b"mine"
     assert await store.load(Want(ids=[ended.id])) == [None]
+
+
+async def test_a_full_server_lets_go(opener: Opener, clock: VirtualClock) -> None:
+    with valkey_server() as server:
+        full = opener(server.url)
+        await full.migrate()
+        ended = await finish_at(full, clock, 0, 3)
+        await ask_all(full, "CONFIG", "SET", "maxmemory", "1")
+        assert (await purge(full, clock, ended)).gone == [ended.id]
+        await ask_all(full, "CONFIG", "SET", "maxmemory", "0")
 
 
 async def test_members_that_go_are_no_longer_counted(

@@ -218,16 +218,18 @@ local function write_records(scope)
   end
 end
 
+local function write_portions(verb, key, cells)
+  for first = 1, cells.n, CELLS_MAX do
+    call(verb, key, unpack(cells, first, math.min(first + CELLS_MAX - 1, cells.n)))
+  end
+end
+
 local function write_indexes(scope)
   for key, members in pairs(scope.removed) do
-    if members.n > 0 then
-      call('ZREM', key, unpack(members))
-    end
+    write_portions('ZREM', key, members)
   end
   for key, cells in pairs(scope.added) do
-    if cells.n > 0 then
-      call('ZADD', key, unpack(cells))
-    end
+    write_portions('ZADD', key, cells)
   end
 end
 
@@ -445,3 +447,5 @@ local function register(name, callback, flags)
 end
 
 local READ_ONLY = {'no-writes'}
+-- What makes room is done also when there is none.
+local WHEN_FULL = {'allow-oom'}

@@ -206,4 +206,4 @@ register('purge', function(keys, args)
     answer[4] = close(scope, args[4])
   end
   return answer
-end)
+end, WHEN_FULL)
