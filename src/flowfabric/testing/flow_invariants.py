@@ -18,6 +18,7 @@ from flowfabric.core.flow.model import (
     EdgeState,
     Flow,
     Group,
+    GroupKey,
     GroupState,
     Join,
     Line,
@@ -38,9 +39,6 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     edges: Sequence[Edge]
     groups: Sequence[Group]
     lines: Sequence[Line]
-
-    def of(self, group: Group) -> list[Edge]:
-        return [edge for edge in self.edges if edge.group_key == group.key]
 
 
 Rule = Callable[[Whole], Iterator[str]]
@@ -73,8 +71,11 @@ def _counters(whole: Whole) -> Iterator[str]:
 
 
 def _groups(whole: Whole) -> Iterator[str]:
+    entering: dict[GroupKey, list[Edge]] = {group.key: [] for group in whole.groups}
+    for edge in whole.edges:
+        entering.setdefault(edge.group_key, []).append(edge)
     for group in whole.groups:
-        edges = whole.of(group)
+        edges = entering[group.key]
         met = [edge for edge in edges if edge.state is EdgeState.SATISFIED]
         lost = [edge for edge in edges if edge.state is EdgeState.IMPOSSIBLE]
         wrong = sum(edge.outcome in _WENT_WRONG for edge in lost)
