@@ -244,3 +244,19 @@ async def test_replay_of_what_has_not_ended_changes_nothing(
     with pytest.raises(ExecutionNotTerminal):
         await desk.engine.replay(member("a"), downstream=downstream)
     assert await desk.flow() == before
+
+
+async def test_downstream_that_is_lost_while_its_upstream_runs_again_is_released_later(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a")
+    lease = await desk.start("b")
+    await desk.engine.replay(member("a"), downstream=True)
+    desk.clock.set(lease.until_ms)
+    await desk.sweep()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("a")
+    assert await desk.state("b") is State.WAITING
+    await desk.ended("b")
+    assert await desk.counters() == {"completed": 2}
