@@ -169,7 +169,7 @@ async def test_who_works_when_only_pending_ones_are_cancelled_may_go_on(desk: Fl
     desk.clock.advance(1)
     await desk.engine.release(lease)
     assert await counted(cancels(desk).run_once()) == (0, 0)
-    assert await desk.states("ab") == {"a": "waiting", "b": "cancelled"}
+    assert await desk.states("ab") == {"a": "delayed", "b": "cancelled"}
 
 
 @pytest.mark.parametrize("column", ["completed", "failed", "total"])

@@ -271,3 +271,19 @@ async def test_a_group_that_is_decided_again_owes_its_cancels_anew(
     await desk.ended("a")
     assert await desk.states("abc") == {"a": "completed", "b": "cancelled", "c": "waiting"}
     assert await desk.lines() == []
+
+
+async def test_downstream_that_is_lost_while_its_upstream_runs_again_is_released_later(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.ended("a")
+    lease = await desk.start("b")
+    await desk.engine.replay(member("a"), downstream=True)
+    desk.clock.set(lease.until_ms)
+    await desk.sweep()
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("a")
+    assert await desk.state("b") is State.WAITING
+    await desk.ended("b")
+    assert await desk.counters() == {"completed": 2}

@@ -115,23 +115,21 @@ def end_without_a_line(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.lab
 @pytest.mark.parametrize(
-    ("plant", "first"),
+    "plant",
     [
-        (flows_without_a_guard, 1),
-        (lost_lease_without_a_fence, 1),
-        (renewal_that_forgets_the_deadline, 1),
-        (purge_of_what_has_changed, 8),
-        (end_without_a_line, 1),
+        flows_without_a_guard,
+        lost_lease_without_a_fence,
+        renewal_that_forgets_the_deadline,
+        purge_of_what_has_changed,
+        end_without_a_line,
     ],
 )
 def test_a_planted_fault_is_found_and_found_again(
-    plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plant: Plant, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`first` only saves time: a seed that was seen to find it."""
     plant(monkeypatch)
     steps = 4_000
-    seeds = range(first, first + 30)
-    found = next(played for seed in seeds if not (played := play(seed, steps)).is_well)
+    found = next(played for seed in range(1, 30) if not (played := play(seed, steps)).is_well)
     command = f"--seed {found.seed} --steps {steps}"
     monkeypatch.setattr(sys, "argv", ["simulation", *command.split()])
     assert main() == 1

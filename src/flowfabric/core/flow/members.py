@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from flowfabric.core.endings import Ending, ended_from_outside
-from flowfabric.core.model import NO_ATTEMPT, Execution, Value, Writer
+from flowfabric.core.model import NO_ATTEMPT, Execution, Loss, Value, Writer
 from flowfabric.core.settle import facts_of, settle
-from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptState, Outcome
+from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptState, Outcome, State
 from flowfabric.core.transition import LogLine, Seen, Transition, end_of
 
 IMPOSSIBLE = "dependency_impossible"
@@ -22,8 +22,8 @@ def release(row: Execution, now_ms: int) -> Transition | None:
 
 def hold(row: Execution, now_ms: int) -> Transition | None:
     """It depends on something that is open. What runs goes on, but waits before it is tried again;
-    what has ended is left alone."""
-    if row.state in TERMINAL or row.deps_open:
+    what has ended, or was lost while it ran, is left alone."""
+    if row.state not in RUNNABLE | {State.ACTIVE} or row.deps_open:
         return None
     return _depend(row, now_ms, is_open=True)
 
@@ -31,7 +31,10 @@ def hold(row: Execution, now_ms: int) -> Transition | None:
 def _depend(row: Execution, now_ms: int, *, is_open: bool) -> Transition:
     patch: dict[str, Value] = {"deps_open": is_open, "updated_ms": now_ms}
     if row.state in RUNNABLE:
-        facts = msgspec.structs.replace(facts_of(row), deps_open=is_open)
+        if row.lost is not Loss.NONE:
+            # It lost its lease while its upstream ran again: once free, it waits like others.
+            patch["lost"] = Loss.NONE
+        facts = msgspec.structs.replace(facts_of(row), deps_open=is_open, lost=Loss.NONE)
         patch = settle(facts, now_ms).patch(**patch)
     line = LogLine("dependencies_added" if is_open else "dependencies_satisfied")
     return Transition(row.id, Seen(row.rev, row.state), Writer.ENGINE, patch, line)
