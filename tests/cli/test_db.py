@@ -91,13 +91,13 @@ def test_a_drop_wants_to_be_meant(tmp_path: Path) -> None:
     set_up(tmp_path)
     ran = ff("db", "drop", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "4 rows" in ran.stderr
+    assert "5 rows" in ran.stderr
     assert "sqlite:///flowfabric.db" in ran.stderr
     assert "--yes" in ran.stderr
     assert names_in(tmp_path) == ["flowfabric.db"]
     meant = ff("db", "drop", "--yes", cwd=tmp_path)
     assert (meant.returncode, meant.stderr) == (0, "")
-    assert meant.stdout.startswith("removed 4 rows, ")
+    assert meant.stdout.startswith("removed 5 rows, ")
     assert names_in(tmp_path) == []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +26,22 @@ UNDER_WAY = 4
 _QUEUE = "5:bench:default"
 _CLAIMED = '{"worker":"bench","kind":"initial"}'
 _OPEN, _COMPLETED = 0, 1
+_MAP = 0xDE
+_TEXTS = ("state", "reason", "lease_token", "next_kind", "namespace", "lane", "flow")
+_NUMBERS = {
+    "rev": 1,
+    "epoch": 0,
+    "lease_until_ms": -1,
+    "due_ms": -1,
+    "attempt": -1,
+    "priority": 0,
+    "created_ms": 0,
+    "next_attempt": 0,
+    "attempt_left_ms": -1,
+    "deadline_ms": -1,
+    "started_ms": -1,
+    "purge_ms": -1,
+}
 
 Record = dict[str, str | int]
 
@@ -138,19 +155,32 @@ def _complete(steps: Sequence[Step], head: Record, new: Sequence[New]) -> Iterat
 
 def _heads(steps: Sequence[Step], head: Record, new: Sequence[New]) -> bytes:
     """Each with its input and the lines so far."""
+    pairs = list(head.items())
+    front = _front(head, len(pairs) + 1 + len(steps))
     cells: list[Cell] = []
     for place, each in enumerate(new, 1):
-        lines = [f"{step.spot}-{place}\t{step.state}\t{step.line}\n" for step in steps]
-        own = {"payload": f'{{"number":{each.number}}}', "log": "".join(lines)}
-        cells += [f"{steps[0].base}:x:{each.uuid}", msgspec.msgpack.encode(head | own)]
+        lines = [("log", f"{step.spot}-{place}\t{step.state}\t{step.line}") for step in steps]
+        own = [*pairs, ("payload", f'{{"number":{each.number}}}'), *lines]
+        text = b"".join(msgspec.msgpack.encode(cell) for pair in own for cell in pair)
+        cells += [f"{steps[0].base}:x:{each.uuid}", front + text]
     return pack("MSET", *cells)
+
+
+def _front(head: Record, count: int) -> bytes:
+    """What the functions look at, in the order of `record.lua`, and how many pairs follow."""
+    texts = [str(head.get(name, "")).encode() for name in _TEXTS]
+    numbers = [float(head.get(name, usual)) for name, usual in _NUMBERS.items()]
+    shape = "".join(f"H{len(text)}s" for text in texts)
+    cells = [cell for text in texts for cell in (len(text), text)]
+    body = struct.pack(f">{shape}{len(numbers)}d", *cells, *numbers)
+    return struct.pack(">H", len(body) + 2) + body + struct.pack(">BH", _MAP, count)
 
 
 def _feed(step: Step, uuids: Sequence[str]) -> Iterator[bytes]:
     """The lines of the partition, and its record."""
     lines = [f"{step.state}\t{uuid}\t{step.line}" for uuid in uuids]
     cells = [cell for line in lines for cell in ("line", line)]
-    yield pack("XADD", f"{step.base}:feed", "*", *cells)
+    yield pack("XADD", f"{step.base}:feed", "*", "prev", "0-0", *cells)
     spot: list[Cell] = ["spot", f"{step.spot}-{len(lines)}", "line", lines[-1]]
     yield pack("HSET", step.base, "time_ms", step.now_ms, "version", step.spot, *spot)
 
