@@ -47,7 +47,7 @@ def in_memory(clock: VirtualClock) -> Sequence[Store]:
 
 @pytest.mark.lab
 def test_every_invariant_holds_after_every_step(size: Size) -> None:
-    how = lasting(3_000, 100) if size == "long" else lasting(250, 50)
+    how = lasting(3_000, 100) if size == "long" else lasting(150, 50)
     tally = play(in_memory, how)
     sys.stdout.write(f"memory: {tally}\n")
     assert tally.done() >= CERTAIN

@@ -127,4 +127,5 @@ async def test_graphs_that_are_submitted_together_share_a_call(
     assert [getattr(made[-1], "code", "")] == ["cycle_detected"]
     faulty = desk.engine.store
     assert isinstance(faulty, FaultyStore)
-    assert faulty.calls[Verb.COMMIT_EACH] == 2
+    # How many arrive while a call is under way is up to the store; never each on its own.
+    assert faulty.calls[Verb.COMMIT_EACH] < len(others)
