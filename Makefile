@@ -27,8 +27,7 @@ obstacle = $(if $(python),$(shell '$(python)' tools/check_python.py),$(no-python
 environment = $(if $(obstacle),$(error $(obstacle)))'$(python)' tools/environment.py
 
 STEP := @printf '== %s\n'
-# One more than the two cores of a small machine: some tests wait for servers.
-FIXED := --numprocesses=3 --dist=worksteal --hypothesis-seed=0
+FIXED := --numprocesses=auto --maxprocesses=4 --dist=worksteal --hypothesis-seed=0
 QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
