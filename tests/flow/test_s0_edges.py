@@ -9,10 +9,11 @@ import pytest
 from flowfabric.core.flow.dispatch import Advanced, on_ends
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import EdgeState, GroupState, Join, LineKind
-from flowfabric.core.flow.round import LINE_PAUSE_MS, Round
+from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.model import Want
 from flowfabric.core.states import PublicState, State
+from flowfabric.core.timers import POISON_PAUSE_MS
 from flowfabric.engine import telemetry
 from flowfabric.testing.build import LANE
 from flowfabric.testing.flows import FLOW, links, member, plan
@@ -98,9 +99,9 @@ async def test_s0_18_s0_35_a_child_that_cannot_be_read_waits_until_it_can(
     assert await desk.store.lanes("", 10) == lanes
     assert [lease.id for lease in await desk.claim(10)] == [member("c")]
     (line,) = await desk.lines()
-    assert (line.failures, line.next_try_ms) == (1, desk.clock.now_ms() + LINE_PAUSE_MS)
+    assert (line.failures, line.next_try_ms) == (1, desk.clock.now_ms() + POISON_PAUSE_MS)
     await raw.write(b, "state", b.state)
-    desk.clock.advance(LINE_PAUSE_MS)
+    desk.clock.advance(POISON_PAUSE_MS)
     await desk.dispatch()
     assert await desk.state("b") is State.WAITING
     assert (await desk.lines(), await desk.counters()) == ([], {"completed": 1})
@@ -183,7 +184,7 @@ async def test_s0_25_a_group_that_cannot_be_read_stops_no_other(
     assert await desk.states("bc") == {"b": "blocked_dependencies", "c": "waiting"}
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
     await raw.write(group, "state", "pending")
-    desk.clock.advance(LINE_PAUSE_MS)
+    desk.clock.advance(POISON_PAUSE_MS)
     await desk.dispatch()
     assert await desk.state("b") is State.WAITING
 

@@ -11,8 +11,9 @@ from flowfabric.core.flow.model import EdgeState, Line, LineKind
 from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.states import State
+from flowfabric.core.timers import POISON_PAUSE_MS
 from flowfabric.engine import telemetry
-from flowfabric.engine.dispatcher import LEASE_MS, POISON_PAUSE_MS
+from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.errors import Corrupt, StoreUnavailable
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.build import order as solo

@@ -167,11 +167,17 @@ def rearm(row: Execution) -> Transition:
     return _transition(row, {"due_ms": next_due(row)}, None)
 
 
+def pause_after(failures: int) -> int:
+    """How far something moves forward in time that has failed so often: the one back-off."""
+    grown: int = POISON_PAUSE_MS * 2 ** min(failures - 1, 20)
+    return min(grown, POISON_PAUSE_MAX_MS)
+
+
 def poisoned(row: Execution | Malformed, now_ms: int, problem: str) -> Transition:
     """Move a row that cannot be handled out of the way, further each time, then park it."""
     failures = row.failures + 1
     is_parked = failures >= POISON_LIMIT
-    pause = min(POISON_PAUSE_MS * 2 ** min(failures - 1, 20), POISON_PAUSE_MAX_MS)
+    pause = pause_after(failures)
     patch: dict[str, Value] = {
         "failures": failures,
         "due_ms": None if is_parked else now_ms + pause,

@@ -16,6 +16,7 @@ from flowfabric.core.flow.model import Flow, Line, Unreadable
 from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
 from flowfabric.core.ids import ExecutionId, FlowId, parse_uuid
 from flowfabric.core.model import Value
+from flowfabric.core.timers import POISON_LIMIT, pause_after
 from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
@@ -38,9 +39,6 @@ FLIGHTS = 2
 BUSY_TRIES = 3
 BACK_MS = 20
 BACK_SECONDS = BACK_MS / 1000
-POISON_PAUSE_MS = 1_000
-POISON_PAUSE_MAX_MS = 300_000
-POISON_LIMIT = 12
 
 
 class Dispatcher:
@@ -313,10 +311,9 @@ class Dispatcher:
                 return
             now_ms = self._clock.now_ms()
             failures = flow.failures + 1
-            pause = min(POISON_PAUSE_MS * 2 ** min(failures - 1, 20), POISON_PAUSE_MAX_MS)
             patch: dict[str, Value] = {
                 "failures": failures,
-                "next_try_ms": now_ms + pause,
+                "next_try_ms": now_ms + pause_after(failures),
                 "parked": clip(str(error)) if failures >= POISON_LIMIT else "",
                 "busy_until_ms": 0,
             }

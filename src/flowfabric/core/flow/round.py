@@ -25,10 +25,8 @@ from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Submission, Value
 from flowfabric.core.states import Outcome
+from flowfabric.core.timers import pause_after
 from flowfabric.core.transition import Changeset, Transition
-
-LINE_PAUSE_MS = 1_000
-LINE_PAUSE_MAX_MS = 300_000
 
 
 class Round:
@@ -88,8 +86,9 @@ class Round:
     def put_back(self, line: Line) -> None:
         """It cannot be done now: later again, further away each time."""
         failures = line.failures + 1
-        pause = min(LINE_PAUSE_MS * 2 ** min(failures - 1, 20), LINE_PAUSE_MAX_MS)
-        later = msgspec.structs.replace(line, failures=failures, next_try_ms=self.now_ms + pause)
+        later = msgspec.structs.replace(
+            line, failures=failures, next_try_ms=self.now_ms + pause_after(failures)
+        )
         self.lines.append(later)
 
     def owe(self, kind: LineKind, execution: str, about: str = "") -> None:
