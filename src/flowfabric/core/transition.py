@@ -148,9 +148,10 @@ class Changeset(msgspec.Struct, frozen=True):
     notes: Sequence[Note] = ()
 
     def __post_init__(self) -> None:
-        refuse_doubles([t.id for t in self.transitions])
+        changed = [t.id for t in self.transitions]
+        refuse_doubles([*changed, *(member.execution.id for member in self.members)])
         refuse_doubles([change.name for change in self.lanes])
-        scopes = {partition_of(t.id) for t in self.transitions}
+        scopes = {partition_of(id) for id in changed}
         if len(scopes) + bool(self.lanes) > 1:
             raise IllegalTransition("a changeset of several scopes could be written in part")
         if self.new_flows or self.flows or self.members:
@@ -163,13 +164,10 @@ class Changeset(msgspec.Struct, frozen=True):
 
 
 def _require_one_flow(changes: Changeset) -> None:
-    if len(changes.owners) != 1:
+    if len(changes.new_flows) + len(changes.flows) != 1:
         raise IllegalTransition("a changeset is about one flow")
     for change in changes.flows:
         require_columns(change)
-    refuse_doubles(
-        [*(s.execution.id for s in changes.members), *(t.id for t in changes.transitions)]
-    )
 
 
 class Applied(NamedTuple):

@@ -89,8 +89,8 @@ class DirectEnds:
         }
 
     def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
-        heads = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
-        view = self._known.view(heads[0].flow, heads)
+        ended = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
+        view = self._known.view(ended[0].flow, ended)
         if view is None or view.flow is None or view.flow.failures or view.flow.due_ms is not None:
             return None
         return Job(
@@ -101,5 +101,5 @@ class DirectEnds:
             is_leased=False,
             is_all=False,
             ends=[msgspec.structs.replace(end.transition, line=None) for end in ends],
-            leases=[end.outcome.lease for end in ends],
+            ended=ended,
         )

@@ -16,6 +16,8 @@ logger = logging.getLogger("flowfabric.dispatcher")
 
 def dispatched(line: Line, whole: Advanced, edges: int) -> None:
     """All that followed from the end of one member, however many rounds it took."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
     logger.info(
         "dispatched %s",
         line.execution,

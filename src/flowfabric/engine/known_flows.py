@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from flowfabric.core.flow.inputs import Passed, passed, passes
-from flowfabric.core.flow.model import Edge, EdgeKey, EdgeState, Flow, Group
+from flowfabric.core.flow.model import EdgeKey, EdgeState, Flow, Group
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
@@ -37,16 +37,14 @@ class _Known:
         self.heads = {each.execution.id: each.execution for each in made.members}
         self.results: dict[tuple[ExecutionId, int], bytes] = {}
         self.groups: dict[ExecutionId, dict[str, Group]] = {}
-        self.entering: dict[ExecutionId, dict[EdgeKey, Edge]] = {}
-        self.leaving: dict[ExecutionId, dict[EdgeKey, Edge]] = {}
+        self.edges = {edge.key: edge for edge in made.edges}
+        self.entering: dict[ExecutionId, list[EdgeKey]] = {}
+        self.leaving: dict[ExecutionId, list[EdgeKey]] = {}
         for group in made.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
-        for edge in made.edges:
-            self._put(edge)
-
-    def _put(self, edge: Edge) -> None:
-        self.entering.setdefault(edge.downstream, {})[edge.key] = edge
-        self.leaving.setdefault(edge.upstream, {})[edge.key] = edge
+        for key in self.edges:
+            self.entering.setdefault(key.downstream, []).append(key)
+            self.leaving.setdefault(key.upstream, []).append(key)
 
     def groups_of(self, ids: Iterable[ExecutionId]) -> list[Group]:
         return [group for id in ids for group in self.groups.get(id, {}).values()]
@@ -56,8 +54,8 @@ class _Known:
         edges = [
             edge
             for head in ended
-            for edge in self.leaving.get(head.id, {}).values()
-            if edge.state is EdgeState.PENDING
+            for key in self.leaving.get(head.id, ())
+            if (edge := self.edges[key]).state is EdgeState.PENDING
         ]
         edges.sort(key=_in_order)
         waiting = dict.fromkeys(edge.downstream for edge in edges)
@@ -68,23 +66,23 @@ class _Known:
     def write(self, changes: Changeset, ended: Iterable[Execution]) -> None:
         """What a commit has made of it."""
         _, __, patch = changes.flows[0]
-        self.flow = _replace_flow(self.flow, **{**patch, "rev": self.flow.rev + 1})
+        self.flow = _replace_flow(self.flow, **patch, rev=self.flow.rev + 1)
+        known = {head.id: head for head in ended}
         for transition in changes.transitions:
-            if transition.id in self.heads:
-                self.heads[transition.id] = patched(self.heads[transition.id], transition.patch)
-        self.heads |= {head.id: head for head in ended}
-        for key in changes.resolved:
-            edge = self.entering.get(key.downstream, {}).get(EdgeKey(*key[:3]))
-            if edge is not None:
-                self._put(
-                    msgspec.structs.replace(
-                        edge,
-                        state=key.state,
-                        generation=key.generation,
-                        attempt=key.attempt,
-                        outcome=key.outcome,
-                        resolved_ms=key.resolved_ms,
-                    )
+            id = transition.id
+            if id not in known and id in self.heads:
+                self.heads[id] = patched(self.heads[id], transition.patch)
+        self.heads |= known
+        for became in changes.resolved:
+            key = EdgeKey(became.downstream, became.group, became.upstream)
+            if key in self.edges:
+                self.edges[key] = msgspec.structs.replace(
+                    self.edges[key],
+                    state=became.state,
+                    generation=became.generation,
+                    attempt=became.attempt,
+                    outcome=became.outcome,
+                    resolved_ms=became.resolved_ms,
                 )
         for group in changes.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
@@ -101,7 +99,7 @@ class _Known:
         released = self.heads.get(lease.id)
         if released is None or lease.head.rev != released.rev + 1:
             return None
-        edges = list(self.entering.get(lease.id, {}).values())
+        edges = [self.edges[key] for key in self.entering.get(lease.id, ())]
         wanted = [(edge.upstream, edge.attempt) for edge in edges if passes(edge)]
         if any(each not in self.results for each in wanted):
             return None
@@ -156,7 +154,7 @@ class KnownFlows:
         self,
         changes: Changeset,
         ends: Sequence[Transition] = (),
-        leases: Sequence[Lease] = (),
+        ended: Sequence[Execution] = (),
     ) -> None:
         """A commit that this process has made; what is settled is not needed any more."""
         flow, rev, patch = changes.flows[0]
@@ -168,9 +166,6 @@ class KnownFlows:
             if is_over or known.flow.rev != rev or changes.members or changes.edges:
                 del self._flows[flow]
                 return
-            ended = [
-                patched(lease.head, end.patch) for lease, end in zip(leases, ends, strict=True)
-            ]
             for end in ends:
                 known.keep_result(end)
             known.write(changes, ended)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
 from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
 from flowfabric.core.flow.model import (
@@ -35,7 +33,7 @@ from flowfabric.core.flow.siblings import (
 )
 from flowfabric.core.flow.views import EDGES_LIMIT, Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Lease
+from flowfabric.core.model import Execution
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset, Transition
 from flowfabric.engine import dispatch_log, telemetry
@@ -53,7 +51,8 @@ class Job:
     """One flow that this process works on, the lines it acts on, and what came of them.
 
     `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
-    ends that the lines are about are written in the same commit, and the lines never are.
+    ends that the lines are about are written in the same commit, and the lines never are; `ended`:
+    their members as they are then.
     """
 
     flow: Flow
@@ -68,7 +67,7 @@ class Job:
     is_leased: bool = True
     is_all: bool = True
     ends: Sequence[Transition] = ()
-    leases: Sequence[Lease] = ()
+    ended: Sequence[Execution] = ()
     # By line what followed from it in earlier rounds, and how many edges they saw.
     sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
 
@@ -130,7 +129,7 @@ class Rounds:
         for (job, _), work, changes, is_done in zip(live, works, batch, answers, strict=True):
             if is_done:
                 done.add(job.flow.id)
-                self._known.write(changes, job.ends, job.leases)
+                self._known.write(changes, job.ends, job.ended)
                 self._tell(job, work)
             else:
                 self._known.forget(job.flow.id)
@@ -197,8 +196,11 @@ class Rounds:
     ) -> None:
         """Lines that name members only through a group or a page of them."""
         asks = [
-            _further(job, work, view) for job, work, view in zip(jobs, works, views, strict=True)
+            None if job.ends else _further(job, work, view)
+            for job, work, view in zip(jobs, works, views, strict=True)
         ]
+        if not any(asks):
+            return
         wanted = [sight for sight in asks if sight is not None]
         seen = iter(await self._store.graph(wanted) if wanted else [])
         for job, work, view, ask in zip(jobs, works, views, asks, strict=True):
@@ -248,7 +250,7 @@ class Rounds:
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     flow = job.flow
     if flow.due_ms is not None and flow.due_ms <= work.now_ms:
-        has_ended = 0 < flow.total <= flow.ended + work.counted.total()
+        has_ended = 0 < flow.total <= work.ended
         if flow.state is FlowState.OPEN and not has_ended:
             job.is_done, job.answers, job.decided = False, [], []
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
@@ -257,10 +259,7 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
     is_left = not job.is_all or len(job.lines) > handled
     job.is_done = not (work.leaves_work or is_left)
-    changes = work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
-    if job.ends:
-        changes = msgspec.structs.replace(changes, done=[])
-    return changes
+    return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms, has_lines=not job.ends)
 
 
 def _further(job: Job, work: Round, view: View) -> Sight | None:

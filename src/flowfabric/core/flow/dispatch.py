@@ -8,7 +8,7 @@ ends only move its counters. Members that have ended are never touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from flowfabric.core.flow.model import (
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Execution
+from flowfabric.core.model import Execution, Value
 from flowfabric.core.states import SHAPE, TERMINAL, State
 from flowfabric.core.transition import Transition
 
@@ -70,15 +70,23 @@ class Ends(NamedTuple):
     dangling: list[Edge]
 
 
+class Acted(NamedTuple):
+    """A line that is acted on, every edge that leaves its member, and those that can be."""
+
+    line: Line
+    every: list[Edge]
+    edges: list[Edge]
+
+
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
-    broken = _broken(view, {line.execution for line in lines})
+    broken = _broken(view, {line.execution for line in lines}) if view.unreadable else {}
     frontier = _frontier(view.edges, broken, limit)
     lost = {each.name.split(" ")[0] for each in view.unreadable if each.kind != "edge"}
     leaving = _by_upstream(view.edges)
     answers: list[Answer] = []
-    acted: list[tuple[Line, list[Edge]]] = []
+    acted: list[Acted] = []
     for line in lines:
         head = work.head(ExecutionId(line.execution))
         if head is None and line.execution in lost:
@@ -88,30 +96,37 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
             work.finish(line)
             answers.append(Answer(line, NoOp("superseded" if head else MISSING)))
         elif frontier is None or line.execution <= frontier:
-            acted.append((line, leaving.get(line.execution, [])))
-    readable = [(line, [e for e in edges if e.downstream not in lost]) for line, edges in acted]
-    decided, strange = _resolve(work, readable)
-    for downstream in dict.fromkeys(group.downstream for group in decided):
+            every = leaving.get(line.execution, [])
+            edges = [edge for edge in every if edge.downstream not in lost] if lost else every
+            acted.append(Acted(line, every, edges))
+    decided, strange = _resolve(work, acted)
+    waited = dict.fromkeys(group.downstream for group in decided)
+    for downstream in waited:
         move(work, downstream)
-    skipped = {t.id for t in work.transitions.values() if t.patch.get("state") is State.SKIPPED}
+    skipped = {id for id in waited if _becomes(work, id) is State.SKIPPED}
     dangling: list[Edge] = []
-    for (line, every), (_, edges) in zip(acted, readable, strict=True):
+    for line, every, edges in acted:
         nowhere = [edge for edge in edges if work.head(edge.downstream) is None]
         dangling += nowhere
-        skips = sum(edge.downstream in skipped for edge in edges)
+        skips = sum(edge.downstream in skipped for edge in edges) if skipped else 0
         advanced = Advanced(len(edges) - len(nowhere), skips)
         is_left = len(edges) < len(every) or line.execution in broken
         if is_left:
             work.put_back(line)
         elif line.execution != frontier:
             _finish(work, line, advanced)
-        seen = len(every) + broken[line.execution]
+        seen = len(every) + broken.get(line.execution, 0)
         goes_on = line.execution == frontier and not is_left
         answers.append(Answer(line, advanced, seen, goes_on))
     return Ends(answers, decided, strange, dangling)
 
 
-def _broken(view: View, asked: Collection[str]) -> Counter[str]:
+def _becomes(work: Round, id: ExecutionId) -> Value:
+    transition = work.transitions.get(id)
+    return None if transition is None else transition.patch.get("state")
+
+
+def _broken(view: View, asked: Collection[str]) -> dict[str, int]:
     """How many edges that were asked for cannot be read, by upstream: they were looked at, too."""
     names = (each.name.split(" ")[0] for each in view.unreadable if each.kind == "edge")
     return Counter(name for name in names if name in asked)
@@ -131,18 +146,16 @@ def is_superseded(line: Line, head: Execution) -> bool:
     return SHAPE[head.state].outcome != outcome_of(line.about)
 
 
-def _frontier(edges: Sequence[Edge], broken: Counter[str], limit: int) -> str | None:
+def _frontier(edges: Sequence[Edge], broken: Mapping[str, int], limit: int) -> str | None:
     """The upstream in whose edges the look ended; None if it saw all there are."""
-    if len(edges) + broken.total() < limit:
+    if len(edges) + sum(broken.values()) < limit:
         return None
     return max([*broken, *(edge.upstream for edge in edges[-1:])])
 
 
-def _resolve(
-    work: Round, acted: Iterable[tuple[Line, list[Edge]]]
-) -> tuple[list[Group], list[Group]]:
+def _resolve(work: Round, acted: Iterable[Acted]) -> tuple[list[Group], list[Group]]:
     touched: dict[GroupKey, list[tuple[Edge, Line]]] = {}
-    for line, edges in acted:
+    for line, _, edges in acted:
         for edge in edges:
             touched.setdefault(edge.group_key, []).append((edge, line))
     decided: list[Group] = []
@@ -171,7 +184,16 @@ def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) 
         attempt = pin(work.head(edge.upstream)) if is_passed else NOT_PINNED
         counts[name] = counts.get(name, 0) + 1
         work.resolved.append(
-            Resolution(*edge.key, state, line.generation, attempt, outcome, work.now_ms)
+            Resolution(
+                downstream=edge.downstream,
+                group=edge.group,
+                upstream=edge.upstream,
+                state=state,
+                generation=line.generation,
+                attempt=attempt,
+                outcome=outcome,
+                resolved_ms=work.now_ms,
+            )
         )
     if group is None:
         return None

@@ -32,7 +32,6 @@ from flowfabric.core.flow.model import (
     LineKind,
 )
 from flowfabric.core.flow.round import Round
-from flowfabric.core.flow.settling import COUNTERS
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
@@ -245,4 +244,4 @@ def _take_back(work: Round, row: Execution, view: View, reason: str) -> None:
     mine = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution == row.id]
     work.done += mine
     if not mine:
-        work.counted[COUNTERS[SHAPE[row.state].outcome]] -= 1
+        work.count(SHAPE[row.state].outcome, -1)

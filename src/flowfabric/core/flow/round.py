@@ -6,8 +6,6 @@ round has made of them so far, so that decisions of one commit see each other.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
@@ -37,7 +35,7 @@ class Round:
         self.now_ms = now_ms
         self.claimed_ms = now_ms if claimed_ms is None else claimed_ms
         self.patch: dict[str, Value] = {}
-        self.counted: Counter[str] = Counter()
+        self.counted: dict[str, int] = {}
         self.members: list[Submission] = []
         self.edges: list[Edge] = []
         self.resolved: list[Resolution] = []
@@ -81,7 +79,12 @@ class Round:
         """The line is done; with an outcome, its member is counted as ended."""
         self.done.append(line)
         if outcome is not None:
-            self.counted[COUNTERS[outcome]] += 1
+            self.count(outcome, 1)
+
+    def count(self, outcome: Outcome, by: int) -> None:
+        """So many more members have ended in this way, or fewer."""
+        name = COUNTERS[outcome]
+        self.counted[name] = self.counted.get(name, 0) + by
 
     def put_back(self, line: Line) -> None:
         """It cannot be done now: later again, further away each time."""
@@ -112,14 +115,22 @@ class Round:
 
     def _settled(self) -> dict[str, Value]:
         """What follows if every member has ended with this round, or one is alive again."""
+        flow = self.flow
         if not self.counted and "total" not in self.patch:
             return {}
+        total = int(self.patch.get("total") or flow.total)
+        if self.ended != total and not flow.settled:
+            return {}
         ends = {
-            outcome: getattr(self.flow, name) + self.counted[name]
+            outcome: getattr(flow, name) + self.counted.get(name, 0)
             for outcome, name in COUNTERS.items()
         }
-        total = int(self.patch.get("total") or self.flow.total)
-        return settled(self.flow, ends, total, self.now_ms)
+        return settled(flow, ends, total, self.now_ms)
+
+    @property
+    def ended(self) -> int:
+        """How many members of the flow have ended with this round."""
+        return self.flow.ended + sum(self.counted.values())
 
     def _done(self) -> list[Line]:
         """What is done and owed again at the same moment stays."""
@@ -128,7 +139,8 @@ class Round:
             [line for line in self.done if (line.at_ms, line.id) not in owed] if owed else self.done
         )
 
-    def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
+    def changeset(self, *, busy_until_ms: int = 0, has_lines: bool = True) -> Changeset:
+        """Without `has_lines`, what is done was never written as a line."""
         flow = self.flow
         patch: dict[str, Value] = {
             name: getattr(flow, name) + moved for name, moved in self.counted.items()
@@ -145,6 +157,6 @@ class Round:
             resolved=self.resolved,
             groups=list(self.groups.values()),
             lines=self.lines,
-            done=self._done(),
+            done=self._done() if has_lines else (),
             notes=self.notes,
         )
