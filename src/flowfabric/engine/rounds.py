@@ -148,7 +148,7 @@ class Rounds:
     async def _decide(self, jobs: Sequence[Job], views: Sequence[View], now_ms: int) -> list[Round]:
         works: list[Round] = []
         for job, view in zip(jobs, views, strict=True):
-            work = Round(job.flow, now_ms, job.claimed_ms)
+            work = Round(job.flow, now_ms, job.claimed_ms, has_lines=not job.ends)
             for end in job.ends:
                 work.write(end)
             ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
@@ -259,7 +259,7 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
     is_left = not job.is_all or len(job.lines) > handled
     job.is_done = not (work.leaves_work or is_left)
-    return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms, has_lines=not job.ends)
+    return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 
 def _further(job: Job, work: Round, view: View) -> Sight | None:

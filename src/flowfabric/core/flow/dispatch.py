@@ -246,6 +246,8 @@ def set_free(work: Round, head: Execution) -> Transition | None:
 def _finish(work: Round, line: Line, advanced: Advanced) -> None:
     """The line goes with its last edge; until then the edges remember how far it came."""
     work.finish(line, outcome_of(line.about))
+    if not work.has_lines:
+        return
     detail = {
         "edges": advanced.edges,
         "skipped": advanced.skipped,

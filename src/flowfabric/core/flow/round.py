@@ -28,10 +28,16 @@ from flowfabric.core.transition import Changeset, Transition
 
 
 class Round:
-    """Gathers; decides nothing. `changeset` is all of it under the flow's `rev`."""
+    """Gathers; decides nothing. `changeset` is all of it under the flow's `rev`.
 
-    def __init__(self, flow: Flow, now_ms: int, claimed_ms: int | None = None) -> None:
+    Without `has_lines` the ends that it is about are written by itself, and never were lines.
+    """
+
+    def __init__(
+        self, flow: Flow, now_ms: int, claimed_ms: int | None = None, *, has_lines: bool = True
+    ) -> None:
         self.flow = flow
+        self.has_lines = has_lines
         self.now_ms = now_ms
         self.claimed_ms = now_ms if claimed_ms is None else claimed_ms
         self.patch: dict[str, Value] = {}
@@ -139,13 +145,14 @@ class Round:
             [line for line in self.done if (line.at_ms, line.id) not in owed] if owed else self.done
         )
 
-    def changeset(self, *, busy_until_ms: int = 0, has_lines: bool = True) -> Changeset:
-        """Without `has_lines`, what is done was never written as a line."""
+    def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
         flow = self.flow
         patch: dict[str, Value] = {
             name: getattr(flow, name) + moved for name, moved in self.counted.items()
         }
-        patch |= {"busy_until_ms": busy_until_ms, "updated_ms": self.now_ms, **self.patch}
+        patch |= {"updated_ms": self.now_ms, **self.patch}
+        if busy_until_ms != flow.busy_until_ms:
+            patch["busy_until_ms"] = busy_until_ms
         patch |= self._settled()
         if flow.failures:
             patch |= {"failures": 0, "next_try_ms": 0, "parked": ""}
@@ -157,6 +164,6 @@ class Round:
             resolved=self.resolved,
             groups=list(self.groups.values()),
             lines=self.lines,
-            done=self._done() if has_lines else (),
+            done=self._done() if self.has_lines else (),
             notes=self.notes,
         )

@@ -72,21 +72,30 @@ local function set_holds(scope, set, seen)
   return true
 end
 
--- What indexes of flows go by: whether nothing is left to look after, and when a flow may go.
+-- What indexes of flows go by: whether nothing is left to look after, when a flow may go, and when
+-- somebody may do something about it.
+local WAKING = {parked = true, due_ms = true, busy_until_ms = true, next_try_ms = true}
+
 local function index_flow(scope, args, flow)
   local unsettled, going = scope.base .. ':unsettled', scope.base .. ':going'
   for position = flow.set.first, flow.set.past, 2 do
-    if args[position] == 'settled' then
+    local name = args[position]
+    if name == 'settled' then
       gather(scope.removed, unsettled, flow.id)
-    elseif args[position] == 'purge_ms' then
+    elseif name == 'purge_ms' then
       gather(scope.added, going, args[position + 1], flow.id)
+    elseif WAKING[name] then
+      scope.flows[flow.id] = true
     end
   end
   for position = flow.gone.first, flow.gone.past do
-    if args[position] == 'settled' then
+    local name = args[position]
+    if name == 'settled' then
       gather(scope.added, unsettled, '0', flow.id)
-    elseif args[position] == 'purge_ms' then
+    elseif name == 'purge_ms' then
       gather(scope.removed, going, flow.id)
+    elseif WAKING[name] then
+      scope.flows[flow.id] = true
     end
   end
 end
@@ -105,7 +114,6 @@ local function write_flow(scope, args, flow)
     call('HDEL', key, slice(args, gone.first, gone.count))
   end
   index_flow(scope, args, flow)
-  scope.flows[flow.id] = true
 end
 
 -- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
