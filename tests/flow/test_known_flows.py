@@ -8,7 +8,7 @@ from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import Join, OnSatisfied
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.states import State
-from flowfabric.engine.known_flows import FLOWS_MAX, RESULT_BYTES_MAX, KnownFlows
+from flowfabric.engine.known_flows import BODY_BYTES_MAX, FLOWS_MAX, KnownFlows
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.errors import LeaseExpired, StoreUnavailable
 from flowfabric.store import Store
@@ -86,7 +86,7 @@ async def test_a_member_that_was_touched_since_its_release_is_looked_at(
 async def test_a_long_result_is_read_when_it_is_needed(
     here: FlowDesk, counted: FaultyStore
 ) -> None:
-    body = b'"' + b"x" * RESULT_BYTES_MAX + b'"'
+    body = b'"' + b"x" * BODY_BYTES_MAX + b'"'
     await here.draw(plan("ab", [Link(member("a"), member("b"), argument="text")]))
     await here.engine.complete(await here.start("a"), body)
     lease = await here.start("b")

@@ -11,8 +11,9 @@ import pytest
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
+from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.outcomes import Completed, Failed, Finished, Outcome
+from flowfabric.engine.outcomes import Completed, Failed, Finished, Follow, Outcome
 from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.worker.finisher import Finisher
@@ -32,9 +33,11 @@ class Desk:
     def __init__(self, engine: Engine) -> None:
         self.told: list[Finished] = []
         self.batches: list[int] = []
-        self.finisher = Finisher(engine, self._hear)
+        self.finisher = Finisher(engine, self._hear, lambda _: None)
 
-    def _hear(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
+    def _hear(self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None) -> None:
+        answers = followed.answers
+        assert follow is None
         assert [outcome.lease.id for outcome in outcomes] == [answer.id for answer in answers]
         self.batches.append(len(outcomes))
         self.told.extend(answers)
@@ -153,10 +156,12 @@ class Poisoned(Engine):
 
     poison = ""
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
+    async def finish_and_follow(
+        self, outcomes: Sequence[Outcome], follow: Follow | None = None
+    ) -> Followed:
         if any(outcome.lease.id == self.poison for outcome in outcomes):
             raise ZeroDivisionError("a bug")
-        return await super().finish(outcomes)
+        return await super().finish_and_follow(outcomes, follow)
 
 
 async def test_one_outcome_that_breaks_everything_spoils_no_other(

@@ -53,6 +53,7 @@ class Writer(StrEnum):
 
     SUBMIT = "submit"
     CLAIM = "claim"
+    HANDOVER = "handover"  # sets a member free and claims it, in one
     WORKER = "worker"
     ENGINE = "engine"
     TIMEKEEPER = "timekeeper"
@@ -127,41 +128,47 @@ def _by(*writers: Writer) -> Column:
     return Column("execution", frozenset(writers))
 
 
-_C, _W, _E, _T = Writer.CLAIM, Writer.WORKER, Writer.ENGINE, Writer.TIMEKEEPER
+_C, _H, _W, _E, _T = (
+    Writer.CLAIM,
+    Writer.HANDOVER,
+    Writer.WORKER,
+    Writer.ENGINE,
+    Writer.TIMEKEEPER,
+)
 
 # Columns without a writer are written once, by the insert; `rev` is the store's own.
 COLUMNS: dict[str, Column] = {
     **dict.fromkeys(
         ("id", "namespace", "lane", "kind", "creator", "created_ms", "policy", "rev"), _by()
     ),
-    **dict.fromkeys(("state", "reason", "attempt_state", "updated_ms"), _by(_C, _W, _E, _T)),
+    **dict.fromkeys(("state", "reason", "attempt_state", "updated_ms"), _by(_C, _H, _W, _E, _T)),
     "priority": _by(_E),
-    "epoch": _by(_C, _E, _T),
-    "lease_token": _by(_C),
-    "lease_until_ms": _by(_C, _W, _E, _T),
-    "renewed_ms": _by(_C, _W),
-    "worker": _by(_C, _W, _E, _T),
-    "attempt": _by(_C, _W),
-    "attempt_kind": _by(_C, _W),
-    "attempt_started_ms": _by(_C, _W),
-    "attempt_until_ms": _by(_C, _W, _E, _T),
+    "epoch": _by(_C, _H, _E, _T),
+    "lease_token": _by(_C, _H),
+    "lease_until_ms": _by(_C, _H, _W, _E, _T),
+    "renewed_ms": _by(_C, _H, _W),
+    "worker": _by(_C, _H, _W, _E, _T),
+    "attempt": _by(_C, _H, _W),
+    "attempt_kind": _by(_C, _H, _W),
+    "attempt_started_ms": _by(_C, _H, _W),
+    "attempt_until_ms": _by(_C, _H, _W, _E, _T),
     "next_attempt": _by(_W, _E, _T),
     "next_kind": _by(_W, _E, _T),
     "attempt_left_ms": _by(_W, _E, _T),
-    "not_before_ms": _by(_W, _E, _T),
+    "not_before_ms": _by(_H, _W, _E, _T),
     "paused": _by(_E),
-    "deps_open": _by(_E),
+    "deps_open": _by(_H, _E),
     "admission": _by(_E, _T),
     "recheck_ms": _by(_E, _T),
-    "lost": _by(_C, _W, _E, _T),
+    "lost": _by(_C, _H, _W, _E, _T),
     "retry_count": _by(_W, _E, _T),
     "reclaim_count": _by(_E, _T),
     "replay_count": _by(_E),
     "deadline_ms": _by(_E),
-    "due_ms": _by(_C, _W, _E, _T),
+    "due_ms": _by(_C, _H, _W, _E, _T),
     "failures": _by(_E, _T),
     "parked": _by(_E, _T),
-    "started_ms": _by(_C, _W),
+    "started_ms": _by(_C, _H, _W),
     "ended_ms": _by(_W, _E, _T),
     "outcome_detail": _by(_W, _E, _T),
     "outcome_category": _by(_W, _E, _T),

@@ -108,6 +108,9 @@ def _require_legal(
             raise IllegalTransition("a reason or an attempt state comes with a state")
         return
     state, reason, attempt_state = State(str(after[0])), after[1], after[2]
+    if writer is Writer.HANDOVER and State.WAITING in ALLOWED[before]:
+        # Two steps in one: it waits for no longer than the write takes.
+        before = State.WAITING
     if state is not before and state not in ALLOWED[before]:
         raise IllegalTransition(f"{before} cannot become {state}")
     if attempt_state is not None and attempt_state not in ATTEMPT_STATES[state]:

@@ -2,17 +2,20 @@
 
 Only for flows that this process knows: the end of a member, the edges that it resolves and the
 members that it releases are decided from memory and written under the flow's `rev`, so no line is
-left for a dispatcher. If anything is not as it was thought, nothing is written, and the end goes
-the usual road: an `apply` that leaves a line.
+left for a dispatcher. Who ends a member can go on with one that it releases: that one is claimed
+with it. If anything is not as it was thought, nothing is written, and the end goes the usual road:
+an `apply` that leaves a line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from flowfabric.core.flow.model import Line
+from flowfabric.core.model import Claim, Lease
 from flowfabric.core.transition import BATCH_LIMIT, Transition, patched
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.outcomes import (
@@ -30,11 +33,30 @@ from flowfabric.store.hints import Hint, Hints
 Usual = Callable[[Sequence[Outcome]], Awaitable[list[Finished]]]
 
 
-class _End(msgspec.Struct, frozen=True):
+class Followed(NamedTuple):
+    """What became of outcomes, and what their holder goes on with.
+
+    `is_unanswered`: more may be held for it, under the token that it asked with.
+    """
+
+    answers: list[Finished]
+    leases: list[Lease]
+    is_unanswered: bool = False
+
+
+class _End(NamedTuple):
     place: int
     outcome: Outcome
     transition: Transition
     line: Line
+
+
+class _Written(NamedTuple):
+    """By place those that were written; the others are for the usual road."""
+
+    answers: dict[int, Finished]
+    leases: list[Lease]
+    is_unanswered: bool = False
 
 
 class DirectEnds:
@@ -46,9 +68,14 @@ class DirectEnds:
         self._clock = clock
         self._hints = hints
 
-    async def finish(self, outcomes: Sequence[Outcome], usual: Usual) -> list[Finished]:
+    async def finish(
+        self, outcomes: Sequence[Outcome], usual: Usual, claim: Claim | None = None
+    ) -> Followed:
         """Answers in the order given, whichever road each has gone."""
-        written = await self._write(outcomes) if self._known.is_kept else {}
+        direct = _Written({}, [])
+        if self._known.is_kept:
+            direct = await self._write(outcomes, claim)
+        written = direct.answers
         rest = [outcome for place, outcome in enumerate(outcomes) if place not in written]
         others: list[Finished] = []
         for start in range(0, len(rest), BATCH_LIMIT):
@@ -57,11 +84,32 @@ class DirectEnds:
             told = ends_of([outcomes[place] for place in written], list(written.values()))
             self._hints.publish(Hint(finished=told))
         left = iter(others)
-        return [written.get(place) or next(left) for place in range(len(outcomes))]
+        answers = [written.get(place) or next(left) for place in range(len(outcomes))]
+        return Followed(answers, direct.leases, direct.is_unanswered)
 
-    async def _write(self, outcomes: Sequence[Outcome]) -> dict[int, Finished]:
-        """By place those that were written; the others are for the usual road."""
+    async def _write(self, outcomes: Sequence[Outcome], claim: Claim | None) -> _Written:
         now_ms = self._clock.now_ms()
+        ends = self._ends(outcomes, now_ms)
+        jobs = [job for mine in ends.values() if (job := self._job(mine, now_ms)) is not None]
+        if not jobs:
+            return _Written({}, [])
+        if claim is not None:
+            self._offer(jobs, claim)
+        try:
+            answers = await self._rounds.run(jobs, now_ms, 0)
+        except FlowFabricError:
+            # Whether it was written is unknown; the usual road finds out.
+            for job in jobs:
+                self._known.forget(job.flow.id)
+            return _Written({}, [], is_unanswered=any(job.taken for job in jobs))
+        done = [job for job, is_done in zip(jobs, answers, strict=True) if is_done]
+        return _Written(
+            {end.place: finished_as(end.transition) for job in done for end in ends[job.flow.id]},
+            [Lease(head, job.among[head.id]) for job in done for head in job.taken],
+        )
+
+    def _ends(self, outcomes: Sequence[Outcome], now_ms: int) -> dict[str, list[_End]]:
+        """By flow the ends of members of flows that are known."""
         ends: dict[str, list[_End]] = {}
         for place, outcome in enumerate(outcomes):
             flow = outcome.lease.head.flow
@@ -70,23 +118,7 @@ class DirectEnds:
                 if isinstance(decided, Transition) and decided.line is not None:
                     end = _End(place, outcome, decided, decided.line)
                     ends.setdefault(flow, []).append(end)
-        jobs = [job for mine in ends.values() if (job := self._job(mine, now_ms)) is not None]
-        if not jobs:
-            return {}
-        try:
-            answers = await self._rounds.run(jobs, now_ms, 0)
-        except FlowFabricError:
-            # Whether it was written is unknown; the usual road finds out.
-            for job in jobs:
-                self._known.forget(job.flow.id)
-            return {}
-        written = {job.flow.id for job, is_done in zip(jobs, answers, strict=True) if is_done}
-        return {
-            end.place: finished_as(end.transition)
-            for flow, mine in ends.items()
-            if flow in written
-            for end in mine
-        }
+        return ends
 
     def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
         ended = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
@@ -103,3 +135,13 @@ class DirectEnds:
             ends=[msgspec.structs.replace(end.transition, line=None) for end in ends],
             ended=ended,
         )
+
+    def _offer(self, jobs: Sequence[Job], claim: Claim) -> None:
+        """Each end can be followed by one of those that it sets free: the others are for all."""
+        room = claim.limit
+        for job in jobs:
+            limit = min(len(job.ends), room)
+            room -= limit
+            if limit:
+                job.claim = msgspec.structs.replace(claim, limit=limit)
+                job.among = self._known.payloads(job.flow.id)

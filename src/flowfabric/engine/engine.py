@@ -27,7 +27,7 @@ from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
-from flowfabric.engine.direct_ends import DirectEnds
+from flowfabric.engine.direct_ends import DirectEnds, Followed
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flows import Flows
 from flowfabric.engine.known_flows import KnownFlows
@@ -37,6 +37,7 @@ from flowfabric.engine.outcomes import (
     Delayed,
     Failed,
     Finished,
+    Follow,
     Outcome,
     Released,
     answer,
@@ -177,29 +178,21 @@ class Engine:
         of this claim, and with `repeated` the way to get them again when the reply was lost.
         `only` takes that one execution or nothing, and raises when there is none such.
         """
-        _require_ttl(ttl_ms)
-        names.lease_token(token)
-        names.worker_name(worker)
-        wanted = dict.fromkeys(names.lane_name(lane) for lane in lanes)
-        open_lanes = await self.lanes.serving(tuple(wanted))
+        follow = Follow(lanes=lanes, limit=limit, worker=worker, token=token, ttl_ms=ttl_ms)
+        ask = await self._ask(follow)
         # What an earlier call took is answered whatever became of its lane.
-        if limit < 1 or not (open_lanes or repeated):
+        if limit < 1 or not (ask.lanes or repeated):
             return []
 
         async def once(is_repeated: bool) -> list[Lease]:
-            ask = Claim(
-                namespace=self.namespace,
-                lanes=open_lanes,
-                limit=min(limit, BATCH_LIMIT),
-                worker=worker,
-                token=token,
-                ttl_ms=ttl_ms,
+            claim = msgspec.structs.replace(
+                ask,
                 now_ms=self.clock.now_ms(),
                 start=start,
                 only=only,
                 repeated=repeated or is_repeated,
             )
-            return await self.store.claim(ask)
+            return await self.store.claim(claim)
 
         leases = await persistently(self.clock, once)
         if only is not None and not leases:
@@ -208,6 +201,19 @@ class Engine:
         due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
         self.hints.publish(Hint(due_ms=min(due, default=None)))
         return leases
+
+    async def _ask(self, follow: Follow) -> Claim:
+        _require_ttl(follow.ttl_ms)
+        wanted = dict.fromkeys(names.lane_name(lane) for lane in follow.lanes)
+        return Claim(
+            namespace=self.namespace,
+            lanes=await self.lanes.serving(tuple(wanted)),
+            limit=min(follow.limit, BATCH_LIMIT),
+            worker=names.worker_name(follow.worker),
+            token=names.lease_token(follow.token),
+            ttl_ms=follow.ttl_ms,
+            now_ms=self.clock.now_ms(),
+        )
 
     async def start(self, lease: Lease) -> Lease:
         """Begin the attempt of a granted lease; answers the lease to work with."""
@@ -251,11 +257,19 @@ class Engine:
             raise _lease_error(reply.current, lease, now_ms)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
-        """Say what became of many leases in one call; one refusal spoils no other.
+        """Say what became of many leases in one call; one refusal spoils no other."""
+        return (await self.finish_and_follow(outcomes)).answers
 
-        Of members of flows that are known here, what follows from their ends is written with them.
+    async def finish_and_follow(
+        self, outcomes: Sequence[Outcome], follow: Follow | None = None
+    ) -> Followed:
+        """The same, for one who can go on at once with what these ends set free.
+
+        Of members of flows that are known here, what follows from their ends is written with them;
+        for each of them, one that it sets free is claimed in the same write.
         """
-        return await self._direct.finish(outcomes, self._finish)
+        claim = None if follow is None else await self._ask(follow)
+        return await self._direct.finish(outcomes, self._finish, claim)
 
     async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         decided: list[Transition | FlowFabricError] = []

@@ -8,7 +8,7 @@ to have changed elsewhere is forgotten and looked at as any other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -23,7 +23,7 @@ from flowfabric.store.hints import Hint, Hints
 
 FLOWS_MAX = 2_000
 RECORDS_MAX = 200
-RESULT_BYTES_MAX = 4_096
+BODY_BYTES_MAX = 4_096
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
 _in_order = attrgetter("upstream", "downstream", "group")
@@ -35,6 +35,11 @@ class _Known:
     def __init__(self, made: Changeset) -> None:
         self.flow = made.new_flows[0]
         self.heads = {each.execution.id: each.execution for each in made.members}
+        self.payloads = {
+            each.execution.id: each.payload
+            for each in made.members
+            if len(each.payload) <= BODY_BYTES_MAX
+        }
         self.results: dict[tuple[ExecutionId, int], bytes] = {}
         self.groups: dict[ExecutionId, dict[str, Group]] = {}
         self.edges = {edge.key: edge for edge in made.edges}
@@ -91,13 +96,14 @@ class _Known:
         """Of an end that was written; a long one is read when it is needed."""
         attempt = end.attempt
         result = None if attempt is None else attempt.result
-        if attempt is not None and result is not None and len(result) <= RESULT_BYTES_MAX:
+        if attempt is not None and result is not None and len(result) <= BODY_BYTES_MAX:
             self.results[attempt.execution, attempt.attempt] = result
 
     def inputs(self, lease: Lease) -> list[Passed] | None:
         """What this member is handed; None if it is not known, or has changed since its release."""
-        released = self.heads.get(lease.id)
-        if released is None or lease.head.rev != released.rev + 1:
+        known = self.heads.get(lease.id)
+        # Set free and claimed in one write, or in two.
+        if known is None or lease.head.rev - known.rev not in (0, 1):
             return None
         edges = [self.edges[key] for key in self.entering.get(lease.id, ())]
         wanted = [(edge.upstream, edge.attempt) for edge in edges if passes(edge)]
@@ -146,6 +152,11 @@ class KnownFlows:
         with self._lock:
             known = self._flows.get(flow)
             return None if known is None else known.view(ended)
+
+    def payloads(self, flow: str) -> Mapping[ExecutionId, bytes]:
+        """Of its members, but for long ones."""
+        known = self._flows.get(flow)
+        return {} if known is None else known.payloads
 
     def knows(self, flow: str) -> bool:
         return flow in self._flows

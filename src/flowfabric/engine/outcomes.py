@@ -46,6 +46,16 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 Outcome = Completed | Failed | Delayed | Released
 
 
+class Follow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has room for, and how it would hold it."""
+
+    lanes: Sequence[str]
+    limit: int
+    worker: str
+    token: str
+    ttl_ms: int
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to an outcome: the state that followed, or why it was refused.
 

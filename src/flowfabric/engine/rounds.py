@@ -5,11 +5,12 @@ Each flow is its own decision and its own changeset; they only share the trips t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
 from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
+from flowfabric.core.flow.handover import hand_over
 from flowfabric.core.flow.model import (
     CancelPolicy,
     Flow,
@@ -33,7 +34,7 @@ from flowfabric.core.flow.siblings import (
 )
 from flowfabric.core.flow.views import EDGES_LIMIT, Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Execution
+from flowfabric.core.model import Claim, Execution
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset, Transition
 from flowfabric.engine import dispatch_log, telemetry
@@ -52,7 +53,7 @@ class Job:
 
     `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
     ends that the lines are about are written in the same commit, and the lines never are; `ended`:
-    their members as they are then.
+    their members as they are then. `taken`: members that `claim` asks for and these set free.
     """
 
     flow: Flow
@@ -68,6 +69,9 @@ class Job:
     is_all: bool = True
     ends: Sequence[Transition] = ()
     ended: Sequence[Execution] = ()
+    claim: Claim | None = None
+    among: Mapping[ExecutionId, bytes] = field(default_factory=dict)
+    taken: Sequence[Execution] = ()
     # By line what followed from it in earlier rounds, and how many edges they saw.
     sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
 
@@ -152,6 +156,8 @@ class Rounds:
             for end in job.ends:
                 work.write(end)
             ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
+            if job.claim is not None:
+                job.taken = hand_over(work, job.claim, job.among)
             job.answers, job.decided, job.moved = list(ends.answers), ends.decided, 0
             for group in ends.strange:
                 dispatch_log.strange(group)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flowfabric.core.flow.model import Line
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Ended, Execution, Submission
-from flowfabric.core.states import CLAIMABLE, TERMINAL
+from flowfabric.core.states import CLAIMABLE, TERMINAL, State
 from flowfabric.core.transition import Changeset, Transition
 
 
@@ -59,7 +59,7 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
             due.append(due_ms)
         if state in TERMINAL:
             ended.append(transition.id)
-        if "epoch" in transition.patch:
+        if "epoch" in transition.patch and state is not State.ACTIVE:
             fenced.append(transition.id)
         if transition.line is not None:
             lines.append(transition.line)

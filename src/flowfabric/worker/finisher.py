@@ -3,6 +3,9 @@
 The first one goes out at once; while a call is under way others gather for the next. An outcome
 is kept and tried again while the store is away; whether it still counts when the store is back is
 the guard's business. Meanwhile there is no room for more, so that the worker claims nothing.
+
+What ends many flows goes out in portions, of which a second is decided here while the store still
+writes the first. Outcomes of one flow, and those of none, are never in two calls at a time.
 """
 
 from __future__ import annotations
@@ -12,25 +15,34 @@ import logging
 from collections.abc import Callable, Sequence
 
 from flowfabric.core.transition import BATCH_LIMIT
+from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.outcomes import Finished, Outcome
+from flowfabric.engine.outcomes import Finished, Follow, Outcome
 from flowfabric.errors import StoreUnavailable
 
 logger = logging.getLogger("flowfabric.finisher")
 
 PAUSE_SECONDS = (0.1, 5.0)
 WAITING_LIMIT = 10 * BATCH_LIMIT
+FLIGHTS = 2
+FLOWS_IN_FLIGHT = 100
 
-OnFinished = Callable[[Sequence[Outcome], Sequence[Finished]], None]
+OnFinished = Callable[[Sequence[Outcome], Followed, Follow | None], None]
+MayFollow = Callable[[int], Follow | None]
 
 
 class Finisher:
-    """`run` stores what `finish` was given; `on_finished` hears what became of each batch."""
+    """`run` stores what `finish` was given; `on_finished` hears what became of each batch.
 
-    def __init__(self, engine: Engine, on_finished: OnFinished) -> None:
+    `may_follow` answers how the worker would hold up to so many members that ends set free.
+    """
+
+    def __init__(self, engine: Engine, on_finished: OnFinished, may_follow: MayFollow) -> None:
         self._engine = engine
         self._on_finished = on_finished
+        self._may_follow = may_follow
         self._waiting: list[Outcome] = []
+        self._flying: list[set[str]] = []
         self._changed = asyncio.Event()
         self._is_stuck = False
         self._give_up: float | None = None
@@ -50,43 +62,75 @@ class Finisher:
         self._changed.set()
 
     async def run(self) -> None:
-        while self._waiting or self._give_up is None:
-            self._changed.clear()
-            batch, self._waiting = self._waiting[:BATCH_LIMIT], self._waiting[BATCH_LIMIT:]
-            if batch:
-                self._on_finished(batch, await self._store(batch))
-            elif self._give_up is None:
+        async with asyncio.TaskGroup() as flights:
+            while self._waiting or self._flying or self._give_up is None:
+                self._changed.clear()
+                while len(self._flying) < FLIGHTS and (batch := self._next()):
+                    flows = {outcome.lease.head.flow for outcome in batch}
+                    self._flying.append(flows)
+                    flights.create_task(self._fly(batch, flows))
                 await self._changed.wait()
 
-    async def _store(self, outcomes: Sequence[Outcome]) -> Sequence[Finished]:
+    def _next(self) -> list[Outcome]:
+        """Those that go out together now: of few flows, and of none that is under way."""
+        busy = set[str]().union(*self._flying)
+        flows: set[str] = set()
+        batch: list[Outcome] = []
+        rest: list[Outcome] = []
+        for outcome in self._waiting:
+            flow = outcome.lease.head.flow
+            is_free = flow in flows or (flow not in busy and len(flows) < FLOWS_IN_FLIGHT)
+            if is_free and len(batch) < BATCH_LIMIT:
+                flows.add(flow)
+                batch.append(outcome)
+            else:
+                rest.append(outcome)
+        self._waiting = rest
+        return batch
+
+    async def _fly(self, batch: Sequence[Outcome], flows: set[str]) -> None:
+        follow = self._may_follow(len(batch)) if flows != {""} else None
         try:
-            return await self._store_all(outcomes)
+            self._on_finished(batch, await self._store(batch, follow), follow)
+        finally:
+            self._flying.remove(flows)
+            self._changed.set()
+
+    async def _store(self, outcomes: Sequence[Outcome], follow: Follow | None) -> Followed:
+        try:
+            return await self._store_all(outcomes, follow)
         except Exception as error:
             # Not the store's trouble but that of one of them: it must not take others with it.
             logger.exception("outcomes could not be stored", extra={"outcomes": len(outcomes)})
             if len(outcomes) == 1:
-                return [_unstored(outcomes[0], error)]
-        return [answer for one in outcomes for answer in await self._store([one])]
+                return Followed([_unstored(outcomes[0], error)], [], follow is not None)
+        each = [await self._store([one], None) for one in outcomes]
+        answers = [answer for one in each for answer in one.answers]
+        return Followed(answers, [], follow is not None)
 
-    async def _store_all(self, outcomes: Sequence[Outcome]) -> Sequence[Finished]:
+    async def _store_all(self, outcomes: Sequence[Outcome], follow: Follow | None) -> Followed:
         pause, most = PAUSE_SECONDS
+        is_unanswered = False
         while True:
+            ask = None if is_unanswered else follow
             try:
-                answers = await self._engine.finish(outcomes)
+                answers, leases, is_doubtful = await self._engine.finish_and_follow(outcomes, ask)
             except (StoreUnavailable, OSError) as error:
+                is_unanswered = follow is not None
                 logger.warning(
                     "outcomes could not be stored yet: %s",
                     error,
                     extra={"outcomes": len(outcomes)},
                 )
                 if self._is_too_late():
-                    return [_unstored(outcome, error) for outcome in outcomes]
+                    lost = [_unstored(outcome, error) for outcome in outcomes]
+                    return Followed(lost, [], is_unanswered)
                 self._is_stuck = True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, most)
             else:
                 self._is_stuck = False
-                return answers
+                return Followed(answers, leases, is_unanswered or is_doubtful)
 
     def _is_too_late(self) -> bool:
         return self._give_up is not None and asyncio.get_running_loop().time() >= self._give_up

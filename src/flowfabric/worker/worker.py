@@ -19,9 +19,10 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.transition import BATCH_LIMIT
+from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.engine.outcomes import Failed, Finished, Outcome, Released
+from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
@@ -61,13 +62,17 @@ class Worker:
         # By epoch too: a lost attempt may still clean up while its successor runs here.
         self._running: dict[tuple[ExecutionId, int], tuple[Lease, asyncio.Task[None]]] = {}
         self._unanswered: str | None = None
+        self._doubtful: list[str] = []
+        # Slots that are kept for what may follow, and whether a claim found less than it asked for.
+        self._promised = 0
+        self._is_dry = False
         self._is_handing_back = False
         self._checks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._ready = asyncio.Event()
         self._stopping = False
         self._idle = Idle(*IDLE_SECONDS)
-        self._finisher = Finisher(engine, self._finished)
+        self._finisher = Finisher(engine, self._finished, self._may_follow)
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="flowfabric-task")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,17 +121,15 @@ class Worker:
     async def _round(self) -> None:
         self._freed.clear()
         self._ready.clear()
-        room = min(self._slots - len(self._running), BATCH_LIMIT)
+        room = min(self._room, BATCH_LIMIT)
         if room < 1 or not self._finisher.has_room:
+            # Somebody may wait for a slot: what follows from work here must not go before them.
+            self._is_dry = False
             await self._freed.wait()
             return
-        leases = [lease for lease in await self._claim(room) if self._is_worth_starting(lease)]
-        self._keeper.hold(leases)
-        handed = self._ask_inputs(leases)
-        for lease in leases:
-            given = handed if lease.head.flow else None
-            task = asyncio.get_running_loop().create_task(self._attempt(lease, given))
-            self._running[lease.head.id, lease.head.epoch] = (lease, task)
+        leases = await self._claim(room)
+        self._is_dry = len(leases) < room
+        self._begin(leases)
         if leases:
             self._idle.reset()
         if len(leases) == room:
@@ -135,6 +138,34 @@ class Worker:
         else:
             await self._rest()
 
+    @property
+    def _room(self) -> int:
+        return self._slots - len(self._running) - self._promised
+
+    def _begin(self, leases: Sequence[Lease]) -> None:
+        worth = [lease for lease in leases if self._is_worth_starting(lease)]
+        self._keeper.hold(worth)
+        handed = self._ask_inputs(worth)
+        for lease in worth:
+            given = handed if lease.head.flow else None
+            task = asyncio.get_running_loop().create_task(self._attempt(lease, given))
+            self._running[lease.head.id, lease.head.epoch] = (lease, task)
+
+    def _may_follow(self, count: int) -> Follow | None:
+        """How this worker would go on with what its outcomes set free: not while it stops, and not
+        before others that may wait for it."""
+        limit = min(self._room, count)
+        if self._stopping or not self._is_dry or limit < 1:
+            return None
+        self._promised += limit
+        return Follow(
+            lanes=self._lanes,
+            limit=limit,
+            worker=self.name,
+            token=secrets.token_hex(16),
+            ttl_ms=self._ttl_ms,
+        )
+
     def _is_worth_starting(self, lease: Lease) -> bool:
         """Not if it is over before it begins: the answer of a store in trouble can take long."""
         left_ms = lease.until_ms - self._engine.clock.now_ms()
@@ -142,6 +173,8 @@ class Worker:
 
     async def _claim(self, room: int) -> list[Lease]:
         """New work; after a claim whose answer was lost, first of all what that one took."""
+        if self._unanswered is None and self._doubtful:
+            self._unanswered = self._doubtful.pop()
         is_repeated = self._unanswered is not None
         token = self._unanswered = self._unanswered or secrets.token_hex(16)
         try:
@@ -241,10 +274,15 @@ class Worker:
             lease, handler, self._engine.progress, self._threads, passed=passed
         )
 
-    def _finished(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
+    def _finished(
+        self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
+    ) -> None:
         self._keeper.drop(outcome.lease for outcome in outcomes)
+        if follow is not None:
+            self._promised -= follow.limit
+            self._go_on(followed, follow)
         self._freed.set()
-        for answer in answers:
+        for answer in followed.answers:
             if answer.error is not None:
                 logger.warning(
                     "the outcome of %s was refused: %s",
@@ -252,6 +290,17 @@ class Worker:
                     answer.error,
                     extra={"execution": answer.id, "error": answer.error.code},
                 )
+
+    def _go_on(self, followed: Followed, follow: Follow) -> None:
+        """Begin what was claimed with the outcomes; one that stops meanwhile hands it back."""
+        if followed.is_unanswered:
+            self._doubtful.append(follow.token)
+            self._ready.set()
+        if self._stopping:
+            for lease in followed.leases:
+                self._finisher.finish(Released(lease))
+        else:
+            self._begin(followed.leases)
 
     def _lost_elsewhere(self, lease: Lease, error: FlowFabricError) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -271,23 +320,23 @@ class Worker:
         held[1].cancel()
 
     async def _hand_back_unanswered(self) -> None:
-        """What a claim took whose answer nobody waited for."""
-        if self._unanswered is None:
-            return
-        try:
-            leases = await self._engine.claim(
-                (),
-                BATCH_LIMIT,
-                worker=self.name,
-                token=self._unanswered,
-                ttl_ms=self._ttl_ms,
-                repeated=True,
-            )
-        except FlowFabricError as error:
-            logger.warning("a claim stays unanswered", extra={"error": error.code})
-            return
-        for lease in leases:
-            self._finisher.finish(Released(lease))
+        """What was claimed without an answer that anybody waited for."""
+        tokens = [*self._doubtful, *([self._unanswered] if self._unanswered else [])]
+        for token in tokens:
+            try:
+                leases = await self._engine.claim(
+                    (),
+                    BATCH_LIMIT,
+                    worker=self.name,
+                    token=token,
+                    ttl_ms=self._ttl_ms,
+                    repeated=True,
+                )
+            except FlowFabricError as error:
+                logger.warning("a claim stays unanswered", extra={"error": error.code})
+                return
+            for lease in leases:
+                self._finisher.finish(Released(lease))
 
     async def _drain(self, seconds: float) -> None:
         await self._wait_for_running(seconds)

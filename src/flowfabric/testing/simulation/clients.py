@@ -18,7 +18,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import Conflict, Invalid, NotFound, Refused, StoreUnavailable
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
-from flowfabric.testing.simulation.wishes import LANES, Wishes
+from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes
 
 # So many executions that have not ended are enough for anybody.
 CROWD = 70
@@ -28,17 +28,18 @@ TRIES = 4
 
 
 class Client:
-    """One client process."""
+    """One client, as long as there is trouble; `engine` if it shares one with others, and then it
+    mostly submits flows."""
 
-    def __init__(self, process: Process, wishes: Wishes) -> None:
+    def __init__(self, process: Process, wishes: Wishes, engine: Engine | None = None) -> None:
         self._process = process
         self._world = process.world
         self._chance = process.world.chance
-        self._engine = Engine(process.store, clock=process.clock)
+        self._engine = engine or Engine(process.store, clock=process.clock)
         self._wishes = wishes
         self._acts: list[tuple[int, Callable[[], Awaitable[object]]]] = [
             (30, self._submit),
-            (20, self._submit_flow),
+            (20 if engine is None else 200, self._submit_flow),
             (5, self._cancel),
             (4, self._cancel_flow),
             (8, self._replay),
@@ -54,7 +55,7 @@ class Client:
 
     async def _run(self) -> None:
         weights = [weight for weight, _ in self._acts]
-        while True:
+        while not self._world.is_calm:
             await self._world.timeline.rest(self._chance.random())
             act = self._chance.choices(self._acts, weights)[0][1]
             try:
@@ -174,7 +175,7 @@ class Client:
             await self._engine.unblock(id, Reason.PAUSED_BY_OPERATOR)
 
     async def _close_lane(self) -> None:
-        lane = self._chance.choice(LANES)
+        lane = self._chance.choice((*LANES, HOME))
         await self._engine.set_lane(lane, self._chance.choice(list(LaneState)))
         await self._world.timeline.rest(self._chance.random() * 5)
         await self._persist(lambda: self._engine.set_lane(lane, LaneState.ACTIVE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.intervals import SECONDS
 from flowfabric.engine.janitor import CHORES, Shed
+from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.sweeping import Sweeper
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.engine.timekeeper import Timekeeper
@@ -15,11 +16,11 @@ from flowfabric.testing.simulation.process import Process
 SECONDS_MAX = 1.5
 
 
-def begin_engine(process: Process) -> None:
-    """All duties, each on its loop."""
+def begin_engine(process: Process, known: KnownFlows | None = None) -> None:
+    """All duties, each on its loop; `known` are flows that somebody in this process works on."""
     store, clock, counts = process.store, FollowingClock(process.clock), Telemetry()
     timekeeper = Timekeeper(store, clock, counts=counts)
-    dispatcher = Dispatcher(store, clock, counts)
+    dispatcher = Dispatcher(store, clock, counts, known)
     shed = Shed(store, clock, counts)
     sweepers = [
         Sweeper(

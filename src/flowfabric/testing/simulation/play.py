@@ -24,7 +24,7 @@ from flowfabric.testing.simulation.engines import begin_engine
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
 from flowfabric.testing.simulation.timeline import Timeline
-from flowfabric.testing.simulation.wishes import LANES, Wishes
+from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes
 from flowfabric.testing.simulation.workers import Worker
 from flowfabric.testing.simulation.world import Alarm, World
 
@@ -121,12 +121,6 @@ def _begin_worker(process: Process) -> None:
     Worker(process).begin()
 
 
-def _begin_app(process: Process) -> None:
-    """Both in one process: what ends here is dispatched here."""
-    begin_engine(process)
-    Worker(process).begin()
-
-
 class Stage:
     """Who is there, and what happens when."""
 
@@ -142,7 +136,7 @@ class Stage:
             self._enter(f"engine-{number}", begin_engine)
         for number in range(WORKERS):
             self._enter(f"worker-{number}", _begin_worker)
-        self._enter("app-0", _begin_app)
+        self._enter("app-0", self._begin_app)
         for number in range(CLIENTS):
             self._enter(f"client-{number}", self._begin_client)
         await self._world.has_done(self._steps)
@@ -158,6 +152,14 @@ class Stage:
 
     def _begin_client(self, process: Process) -> None:
         Client(process, self._wishes).begin()
+
+    def _begin_app(self, process: Process) -> None:
+        """Everything in one process: what is submitted here may be worked on without a look."""
+        engine = Engine(process.store, clock=process.clock)
+        engine.known.begin()
+        begin_engine(process, engine.known)
+        Worker(process, engine, (*LANES, HOME)).begin()
+        Client(process, Wishes(self._world, (HOME,)), engine).begin()
 
     def _enter(self, role: str, begin: Callable[[Process], None]) -> None:
         """A process begins to live; when it dies, another takes its place after a while."""
@@ -183,7 +185,7 @@ class Stage:
         operator = Process(world, "operator", lambda: None)
         world.processes[operator.name] = operator
         engine = Engine(operator.store, clock=operator.clock)
-        for lane in LANES:
+        for lane in (*LANES, HOME):
             await engine.set_lane(lane, LaneState.ACTIVE)
         for row in list(world.store.rows.values()):
             if row.paused:

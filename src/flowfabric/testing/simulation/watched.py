@@ -49,7 +49,9 @@ class WatchedStore(MemoryStore):
         _require(row.rev == before.rev + 1, row, f"rev {before.rev} became {row.rev}")
         _require(row.epoch >= before.epoch, row, f"epoch {before.epoch} became {row.epoch}")
         if row.state is State.ACTIVE and before.state is not State.ACTIVE:
-            _require(before.state in CLAIMABLE, row, f"was claimed while {before.state}")
+            is_handed_over = before.state is State.BLOCKED_DEPENDENCIES and not row.deps_open
+            is_free = before.state in CLAIMABLE or is_handed_over
+            _require(is_free, row, f"was claimed while {before.state}")
             self._ledger.leased(row.id, row.epoch, row.lease_token)
         elif row.state is State.ACTIVE:
             same = (row.lease_token, row.epoch) == (before.lease_token, before.epoch)

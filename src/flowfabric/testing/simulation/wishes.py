@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
 from flowfabric.core.ids import (
@@ -28,6 +30,8 @@ from flowfabric.testing.build import KIND, NAMESPACE
 from flowfabric.testing.simulation.world import World
 
 LANES = ("main", "side")
+# Served by one process only, which also submits to it: what it knows of its flows stays true.
+HOME = "home"
 MEMBERS_MAX = 9
 KEPT_MS = (0, 1_000, 20_000, 90_000)
 # A graph of more records than one commit takes is written in portions.
@@ -37,8 +41,9 @@ BIG = 180
 class Wishes:
     """Whoever asks twice gets something else."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, lanes: Sequence[str] = LANES) -> None:
         self._world = world
+        self._lanes = lanes
         self._chance = world.chance
         self._counts = PartitionCounts()
 
@@ -52,7 +57,7 @@ class Wishes:
         return Order(
             id=id or execution_id(chance.randrange(4), self.uuid()),
             namespace=NAMESPACE,
-            lane=chance.choice(LANES),
+            lane=chance.choice(self._lanes),
             kind=KIND,
             payload=b"{}",
             priority=chance.choice((0, 0, 0, 5, -5)),

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
+from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.outcomes import Completed, Delayed, Failed, Finished, Outcome, Released
+from flowfabric.engine.outcomes import Completed, Delayed, Failed, Follow, Outcome, Released
 from flowfabric.errors import LeaseLost, NotFound, Refused, StoreUnavailable
 from flowfabric.store.hints import Hint
 from flowfabric.testing.simulation.process import Process
@@ -26,14 +27,18 @@ TOO_LATE = (LeaseLost, Refused, NotFound)
 
 
 class Worker:
-    """One worker process, from its start to its death."""
+    """One worker, from its start to its death; `engine` if it shares one with others."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(
+        self, process: Process, engine: Engine | None = None, lanes: Sequence[str] = LANES
+    ) -> None:
         self._process = process
+        self._lanes = lanes
         self._world = process.world
         self._chance = process.world.chance
-        self._engine = Engine(process.store, clock=process.clock)
-        self._finisher = Finisher(self._engine, self._heard)
+        self._engine = engine or Engine(process.store, clock=process.clock)
+        self._finisher = Finisher(self._engine, self._heard, self._may_follow)
+        self._doubtful: list[str] = []
         self._busy = 0
         self._woken = asyncio.Event()
         self._ttl_ms = self._chance.choice(TTLS_MS)
@@ -51,11 +56,14 @@ class Worker:
         while True:
             self._woken.clear()
             leases = await self._claim() if self._busy < SLOTS else []
-            for lease in leases:
-                self._busy += 1
-                self._process.begin(self._hold(lease))
+            self._begin(leases)
             if not leases:
                 await self._wait()
+
+    def _begin(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._busy += 1
+            self._process.begin(self._hold(lease))
 
     async def _wait(self) -> None:
         try:
@@ -65,14 +73,14 @@ class Worker:
             return
 
     async def _claim(self) -> list[Lease]:
-        token = f"{self._chance.getrandbits(64):016x}"
-        is_repeated = False
+        is_repeated = bool(self._doubtful)
+        token = self._doubtful.pop() if self._doubtful else self._token()
         starts = self._chance.random() < 0.9
         while True:
             try:
                 leases = await self._engine.claim(
-                    LANES,
-                    self._chance.randint(1, SLOTS - self._busy),
+                    self._lanes,
+                    self._chance.randint(1, max(SLOTS - self._busy, 1)),
                     worker=self._process.name,
                     token=token,
                     ttl_ms=self._ttl_ms,
@@ -139,9 +147,38 @@ class Worker:
             return Delayed(lease, until_ms)
         return Released(lease)
 
-    def _heard(self, outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> None:
+    def _token(self) -> str:
+        return f"{self._chance.getrandbits(64):016x}"
+
+    def _may_follow(self, count: int) -> Follow | None:
+        limit = min(SLOTS - self._busy, count)
+        if limit < 1 or self._chance.random() < 0.2:
+            return None
+        self._busy += limit
+        return Follow(
+            lanes=self._lanes,
+            limit=limit,
+            worker=self._process.name,
+            token=self._token(),
+            ttl_ms=self._ttl_ms,
+        )
+
+    def _go_on(self, followed: Followed, follow: Follow) -> None:
+        self._busy -= follow.limit
+        self._world.ledger.counts["handed over"] += len(followed.leases)
+        self._begin(followed.leases)
+        # Whatever else is held for it ends by itself, unless it asks.
+        if followed.is_unanswered and self._chance.random() < 0.5:
+            self._doubtful.append(follow.token)
+        self._woken.set()
+
+    def _heard(
+        self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
+    ) -> None:
+        if follow is not None:
+            self._go_on(followed, follow)
         ledger = self._world.ledger
-        for outcome, answer in zip(outcomes, answers, strict=True):
+        for outcome, answer in zip(outcomes, followed.answers, strict=True):
             head = outcome.lease.head
             if isinstance(outcome, Completed) and answer.error is None:
                 ledger.confirmed(head.id, head.replay_count, head.attempt)

@@ -99,6 +99,10 @@ class World:
         self.dials = CALM
         self._away_until = 0.0
 
+    @property
+    def is_calm(self) -> bool:
+        return self.dials is CALM
+
     def hit(self, fault: str) -> None:
         self.faults[fault] += 1
 
