@@ -9,7 +9,7 @@ from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Query
 from flowfabric.core.operator import Source
 from flowfabric.core.states import TERMINAL, AttemptKind, AttemptLifecycle, PublicState
-from flowfabric.engine.engine import Submitted
+from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotFound,

@@ -13,8 +13,9 @@ from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.states import LaneState, PublicState, Reason, State
-from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Finished, Outcome, Released
+from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import (
     ExecutionNotActive,
     FlowFabricError,

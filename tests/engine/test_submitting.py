@@ -7,7 +7,8 @@ import pytest
 from flowfabric.core.model import Query
 from flowfabric.core.states import LaneState, State
 from flowfabric.core.transition import BATCH_LIMIT
-from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import IdempotencyConflict, InvalidInput
 from flowfabric.testing.build import TTL_MS, execution_id, order, policy
 from flowfabric.testing.faults import FaultyStore, Verb

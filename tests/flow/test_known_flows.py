@@ -198,3 +198,17 @@ def test_only_so_many_flows_are_kept_and_none_before_somebody_works_here(
     assert known.knows(flow_id(FLOWS_MAX))
     known.keep(whole(drawn(plan(range(300), flow=flow_id(9_999)), clock)))
     assert not known.knows(flow_id(9_999))
+
+
+def test_payloads_and_results_are_kept_up_to_so_many_bytes(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowfabric.engine.known_flows.BYTES_MAX", 10)
+    known = KnownFlows()
+    known.is_kept = True
+    for number in range(3):
+        known.keep(whole(drawn(plan("ab", flow=flow_id(number)), clock)))
+    assert [known.knows(flow_id(number)) for number in range(3)] == [False, True, True]
+    known.forget(flow_id(1))
+    known.keep(whole(drawn(plan("ab", flow=flow_id(4)), clock)))
+    assert [known.knows(flow_id(number)) for number in (2, 4)] == [True, True]

@@ -31,8 +31,9 @@ from flowfabric.core.ids import (
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.batcher import Batcher
-from flowfabric.engine.engine import Engine, Submitted
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_reading import FlowPage
+from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import FlowFabricError
 
 R = TypeVar("R")

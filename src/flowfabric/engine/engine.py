@@ -18,8 +18,6 @@ from flowfabric.core.ids import (
     ExecutionId,
     FlowId,
     PartitionCounts,
-    parse_execution_id,
-    partition_of,
 )
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
@@ -46,14 +44,13 @@ from flowfabric.engine.outcomes import (
 )
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.rounds import Rounds
+from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
 from flowfabric.engine.waves import waves
 from flowfabric.errors import (
     ExecutionNotFound,
     ExecutionNotLeaseable,
     FlowFabricError,
-    IdempotencyConflict,
     InvalidInput,
-    LaneClosed,
     LeaseExpired,
     LeaseRevoked,
     StaleLease,
@@ -66,14 +63,6 @@ T = TypeVar("T")
 
 LEASE_TTL_FLOOR_MS = 5_000
 OPERATOR = "operator"
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    """The execution that exists now; `created` is False when an earlier submit made it."""
-
-    id: ExecutionId
-    created: bool
-    error: FlowFabricError | None = None
 
 
 class Renewed(msgspec.Struct, frozen=True):
@@ -139,9 +128,9 @@ class Engine:
             refused.clear()
             too_late.clear()
             for position, order in enumerate(orders):
-                shut = _lane_refusal(order, closed)
+                shut = lane_refusal(order, closed)
                 try:
-                    _require_partition(order.id, self.counts)
+                    require_partition(order.id, self.counts)
                     late = shut or lifecycle.lateness(order, now_ms)
                     batch.append(lifecycle.submit(order, now_ms, create=late is None))
                     if late is not None:
@@ -154,7 +143,7 @@ class Engine:
         return [
             Submitted(order.id, created=False, error=refused[position])
             if position in refused
-            else _submitted(order, next(inserted), too_late.get(position))
+            else submitted(order, next(inserted), too_late.get(position))
             for position, order in enumerate(orders)
         ]
 
@@ -441,37 +430,6 @@ class Engine:
 
         now_ms, replies = await self._apply(decide_list)
         return decided[0], replies[0], now_ms
-
-
-def _require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
-    if partition_of(parse_execution_id(id)) >= counts.flow:
-        raise InvalidInput(
-            f"{id} is in no partition of this store",
-            field="execution_id",
-            code="invalid_partition_index",
-            hint=f"partitions are 0 to {counts.flow - 1}",
-        )
-
-
-def _lane_refusal(order: Order, closed: Mapping[str, LaneState]) -> FlowFabricError | None:
-    if order.lane not in closed:
-        return None
-    return LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
-
-
-def _submitted(order: Order, inserted: Inserted, too_late: FlowFabricError | None) -> Submitted:
-    if not inserted.exists:
-        return Submitted(order.id, created=False, error=too_late)
-    # The same id is the same order, sent again after its key had run out.
-    is_same = inserted.digest == order.digest or (inserted.id == order.id and not inserted.digest)
-    if not inserted.created and order.key is not None and not is_same:
-        error = IdempotencyConflict(
-            f"key {order.key!r} was used for execution {inserted.id} with another payload",
-            field="idempotency_key",
-            details={"execution": inserted.id},
-        )
-        return Submitted(inserted.id, created=False, error=error)
-    return Submitted(inserted.id, inserted.created)
 
 
 def _renewed(lease: Lease, reply: Applied | Rejected, now_ms: int, ttl_ms: int) -> Renewed:

@@ -22,6 +22,7 @@ from flowfabric.core.transition import Changeset, Transition, patched
 from flowfabric.store.hints import Hint, Hints
 
 FLOWS_MAX = 2_000
+BYTES_MAX = 64 << 20
 RECORDS_MAX = 200
 BODY_BYTES_MAX = 4_096
 
@@ -41,6 +42,7 @@ class _Known:
             if len(each.payload) <= BODY_BYTES_MAX
         }
         self.results: dict[tuple[ExecutionId, int], bytes] = {}
+        self.bytes = sum(map(len, self.payloads.values()))
         self.groups: dict[ExecutionId, dict[str, Group]] = {}
         self.edges = {edge.key: edge for edge in made.edges}
         self.entering: dict[ExecutionId, list[EdgeKey]] = {}
@@ -98,6 +100,7 @@ class _Known:
         result = None if attempt is None else attempt.result
         if attempt is not None and result is not None and len(result) <= BODY_BYTES_MAX:
             self.results[attempt.execution, attempt.attempt] = result
+            self.bytes += len(result)
 
     def inputs(self, lease: Lease) -> list[Passed] | None:
         """What this member is handed; None if it is not known, or has changed since its release."""
@@ -122,6 +125,7 @@ class KnownFlows:
         self.is_kept = False
         self._hints = hints or Hints()
         self._flows: dict[str, _Known] = {}
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def begin(self) -> None:
@@ -138,15 +142,22 @@ class KnownFlows:
         self._hints.unsubscribe(self._hear)
         with self._lock:
             self._flows.clear()
+            self._bytes = 0
 
     def keep(self, made: Changeset) -> None:
         """A flow that was just made here, if it is small and all of it is in this changeset."""
         if not self.is_kept or len(made.members) + len(made.edges) > RECORDS_MAX:
             return
         with self._lock:
-            while len(self._flows) >= FLOWS_MAX:
-                del self._flows[next(iter(self._flows))]
-            self._flows[made.new_flows[0].id] = _Known(made)
+            known = _Known(made)
+            self._bytes += known.bytes
+            self._flows[known.flow.id] = known
+            while len(self._flows) > FLOWS_MAX or self._bytes > BYTES_MAX:
+                self._drop(next(iter(self._flows)))
+
+    def _drop(self, flow: str) -> None:
+        known = self._flows.pop(flow, None)
+        self._bytes -= 0 if known is None else known.bytes
 
     def view(self, flow: str, ended: Sequence[Execution]) -> View | None:
         with self._lock:
@@ -175,15 +186,17 @@ class KnownFlows:
                 return
             is_over = patch.get("settled") or _leaves_lines(changes)
             if is_over or known.flow.rev != rev or changes.members or changes.edges:
-                del self._flows[flow]
+                self._drop(flow)
                 return
+            before = known.bytes
             for end in ends:
                 known.keep_result(end)
+            self._bytes += known.bytes - before
             known.write(changes, ended)
 
     def forget(self, flow: str) -> None:
         with self._lock:
-            self._flows.pop(flow, None)
+            self._drop(flow)
 
     def inputs(self, lease: Lease) -> list[Passed] | None:
         if not lease.head.flow:

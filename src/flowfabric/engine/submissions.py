@@ -1,0 +1,52 @@
+"""What becomes of orders: which are refused before a store is asked, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
+from flowfabric.core.lifecycle import Order
+from flowfabric.core.model import Inserted
+from flowfabric.core.states import LaneState
+from flowfabric.errors import FlowFabricError, IdempotencyConflict, InvalidInput, LaneClosed
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The execution that exists now; `created` is False when an earlier submit made it."""
+
+    id: ExecutionId
+    created: bool
+    error: FlowFabricError | None = None
+
+
+def require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
+    if partition_of(parse_execution_id(id)) >= counts.flow:
+        raise InvalidInput(
+            f"{id} is in no partition of this store",
+            field="execution_id",
+            code="invalid_partition_index",
+            hint=f"partitions are 0 to {counts.flow - 1}",
+        )
+
+
+def lane_refusal(order: Order, closed: Mapping[str, LaneState]) -> FlowFabricError | None:
+    if order.lane not in closed:
+        return None
+    return LaneClosed(f"lane '{order.lane}' is {closed[order.lane]}", field="lane")
+
+
+def submitted(order: Order, inserted: Inserted, too_late: FlowFabricError | None) -> Submitted:
+    if not inserted.exists:
+        return Submitted(order.id, created=False, error=too_late)
+    # The same id is the same order, sent again after its key had run out.
+    is_same = inserted.digest == order.digest or (inserted.id == order.id and not inserted.digest)
+    if not inserted.created and order.key is not None and not is_same:
+        error = IdempotencyConflict(
+            f"key {order.key!r} was used for execution {inserted.id} with another payload",
+            field="idempotency_key",
+            details={"execution": inserted.id},
+        )
+        return Submitted(inserted.id, created=False, error=error)
+    return Submitted(inserted.id, inserted.created)
