@@ -1,4 +1,4 @@
-"""A transaction that is left open keeps vacuum from dead timers: looks for what is due pass them by.
+"""A transaction left open keeps vacuum from dead timers: looks for what is due pass them by.
 
 What a look costs is counted in pages, by the server, for the statement that the look really runs.
 """

@@ -56,6 +56,7 @@ from flowfabric.store.postgres import (
     reads,
     schema,
     shifts,
+    snapshots,
     timers,
 )
 from flowfabric.store.postgres import feed as log
@@ -68,7 +69,7 @@ from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.postgres.timers import TimerFloors
 from flowfabric.store.trips import Trips
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import Hindrance, Size
 
 T = TypeVar("T")
 
@@ -301,6 +302,11 @@ class PostgresStore:
     async def sizes(self) -> list[Size]:
         return await self._alone(
             lambda connection: schema.sizes(connection, self.sql, self.address)
+        )
+
+    async def hindrances(self, older_than_ms: int) -> list[Hindrance]:
+        return await self._alone(
+            lambda connection: snapshots.hindrances(connection, self.sql, older_than_ms)
         )
 
     async def drop(self) -> None:
