@@ -1,10 +1,10 @@
-"""The limit writes what a store would have written, and leaves nothing behind."""
+"""The limit writes what a store would have written; benches leave nothing behind."""
 
 from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.bench import limit
+from flowfabric.cli.bench import cycle, limit
 from flowfabric.cli.bench.cycles import BATCH, cycles_of
 from flowfabric.cli.bench.targets import Target, open_target
 from flowfabric.core.model import Feed, Want
@@ -64,3 +64,22 @@ def test_what_is_beside_a_store_on_a_server_is_never_the_store_itself(scheme: st
         "schema=flowfabric_limit_1",
         "prefix=ff_limit_1",
     )
+
+
+async def test_what_a_loaded_store_is_compared_with_is_removed(
+    store: Store, store_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = store_url(store_kind, tmp_path / "store.db")
+    monkeypatch.setattr("secrets.token_hex", lambda *_: "cafe")
+    plan = cycle.Plan(n=5, preload=5)
+    with open_target(url) as target:
+        async with cycle._empty(target, plan) as empty:
+            assert empty is not None
+            assert (await cycle.end_to_end(empty, 5)).per_s > 0
+            beside = open_store(target.beside("empty-cafe"))
+            assert isinstance(beside, Upkeep)
+            assert await beside.sizes() != []
+        assert await beside.sizes() == []
+        await beside.close()
+    assert isinstance(store, Upkeep)
+    assert await store.unmigrated() == []

@@ -15,19 +15,28 @@ from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import CursorExpired, StaleLease, StoreUnavailable
 from flowfabric.store import open_store
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.store.postgres import PostgresStore
+from flowfabric.testing.build import LANE, TTL_MS, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.servers import PostgresServer, postgres_server, postgres_standby
 from tests.servers import HASTY_POSTGRES
+from tests.store.postgres.desk import Raw
+
+FOLLOW_CLOSELY = """
+ALTER SYSTEM SET primary_slot_name = 'follower';
+ALTER SYSTEM SET hot_standby_feedback = on;
+ALTER SYSTEM SET wal_retrieve_retry_interval = '1ms';
+SELECT pg_reload_conf()
+"""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def primary() -> Iterator[PostgresServer]:
-    with postgres_server(settings=HASTY_POSTGRES) as server:
+    with postgres_server(settings={**HASTY_POSTGRES, "max_prepared_transactions": "1"}) as server:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
     with postgres_standby(primary) as server:
         yield server
@@ -77,6 +86,37 @@ async def claimed(engine: Engine, worker: str) -> Lease:
     token = f"{worker}-0123456789abcdef"
     (lease,) = await engine.claim([LANE], 1, worker=worker, token=token, ttl_ms=TTL_MS)
     return lease
+
+
+async def follow_closely(standby: PostgresServer, primary: Raw) -> None:
+    """Until the primary keeps for the standby what somebody may still read there."""
+    await primary.execute("SELECT pg_create_physical_replication_slot('follower')")
+    raw: Raw = await asyncpg.connect(standby.url)
+    for command in FOLLOW_CLOSELY.strip().split(";"):
+        await raw.execute(command)
+    await raw.close()
+    while not await primary.fetchval("SELECT bool_or(xmin IS NOT NULL) FROM pg_replication_slots"):
+        pass
+
+
+async def test_what_a_standby_or_a_prepared_transaction_holds_on_to_is_named(
+    primary: PostgresServer, standby: PostgresServer
+) -> None:
+    store = PostgresStore(f"{primary.url}?schema=held")
+    await store.migrate()
+    raw: Raw = await asyncpg.connect(primary.url)
+    await follow_closely(standby, raw)
+    await raw.execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'left''s'")
+    now_ms = await store.now()
+    # Nothing of this store was done since the standby's snapshot: it does no harm.
+    assert [each.subject for each in await store.hindrances(0)] == ["prepared transaction left's"]
+    await store.insert(submissions([order(0)], now_ms), now_ms)
+    found = {each.subject: each.sentence for each in await store.hindrances(0)}
+    assert "ROLLBACK PREPARED" in found["prepared transaction left's"]
+    assert "pg_drop_replication_slot('follower')" in found["replication slot follower"]
+    await raw.execute("ROLLBACK PREPARED 'left''s'")
+    await raw.close()
+    await store.close()
 
 
 async def test_a_standby_is_refused_until_it_is_promoted_and_then_refuses_what_it_never_heard_of(

@@ -54,7 +54,8 @@ def doctor(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
 
     Every execution that is not over must be claimable, held by a live lease, or name what will
     wake it; timers, flows and sweepers must be served in time; nothing should be parked or
-    unreadable. The exit code is 1 if anything is wrong.
+    unreadable. The exit code is 1 if anything is wrong. What only slows the store down (on
+    Postgres: old snapshots) is a warning.
 
     \b
     Examples:
@@ -108,6 +109,8 @@ def _print_json(whole: dict[str, object]) -> None:
 
 
 def _tell(found: Diagnosis, title: str) -> None:
+    from flowfabric.engine.doctor import Kind
+
     rows = [(each.kind.value, each.subject, each.sentence) for each in found.findings]
     if rows:
         _print_table((title, "what", "why"), rows)
@@ -120,7 +123,9 @@ def _tell(found: Diagnosis, title: str) -> None:
     looked = f"{found.executions:,} executions that are not over, {found.flows:,} of their flows"
     late = f"timers late by {found.timers_lag_ms:,} ms, dispatch by {found.dispatch_lag_ms:,} ms"
     print(f"looked at {looked}; {late}")
-    print("all is well" if found.is_well else f"{len(rows):,} wrong")
+    warnings = sum(each.kind is Kind.SLOWED for each in found.findings)
+    beside = f", {warnings:,} to be warned of" if warnings else ""
+    print(f"{'all is well' if found.is_well else f'{len(rows) - warnings:,} wrong'}{beside}")
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

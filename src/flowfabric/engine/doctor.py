@@ -21,7 +21,7 @@ from flowfabric.engine.sweeping import report_of
 from flowfabric.errors import Corrupt, Refused
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
-from flowfabric.store.upkeep import Upkeep
+from flowfabric.store.upkeep import Hinderable, Upkeep
 
 PAGE = 500
 FAR_MS = 10**14
@@ -32,6 +32,8 @@ TIMER_GRACE_MS = 5_000
 LINE_GRACE_MS = 15_000
 # Beyond its interval a duty may be under way, or be taken over from somebody who died.
 DUTY_GRACE_MS = 30_000
+# What others do to the server for no longer is not worth a word.
+HINDRANCE_GRACE_MS = 60_000
 
 OPEN = tuple(state for state in State if state not in TERMINAL)
 
@@ -42,6 +44,7 @@ class Kind(StrEnum):
     FAILING = "failing"  # failed, and is tried again later
     UNREADABLE = "unreadable"
     LATE = "late"  # somebody should have served it by now
+    SLOWED = "slowed"  # a warning: all goes on, but slower the longer this lasts
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -73,7 +76,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_well(self) -> bool:
-        return not self.findings
+        return all(each.kind is Kind.SLOWED for each in self.findings)
 
 
 async def require_store(store: Store) -> None:
@@ -85,9 +88,16 @@ async def require_store(store: Store) -> None:
 class Doctor:
     """One examination of one store."""
 
-    def __init__(self, store: Store, clock: FollowingClock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: FollowingClock,
+        *,
+        hindrance_grace_ms: int = HINDRANCE_GRACE_MS,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._hindrance_grace_ms = hindrance_grace_ms
         self._findings: list[Finding] = []
         self._executions = 0
         self._flows: dict[FlowId, list[ExecutionId]] = {}
@@ -100,6 +110,7 @@ class Doctor:
         await self._look_at_flows()
         timers_lag_ms = await self._timers_lag_ms()
         dispatch_lag_ms = await self._dispatch_lag_ms()
+        await self._look_at_others()
         return Diagnosis(
             executions=self._executions,
             flows=len(self._flows),
@@ -206,6 +217,11 @@ class Doctor:
             told = f"has had something to do for {lag_ms} ms; is an engine running?"
             self._found(Kind.LATE, flow, told)
         return lag_ms
+
+    async def _look_at_others(self) -> None:
+        if isinstance(self._store, Hinderable):
+            for each in await self._store.hindrances(self._hindrance_grace_ms):
+                self._found(Kind.SLOWED, each.subject, each.sentence)
 
     async def _duties(self) -> list[DutyState]:
         now_ms = self._clock.now_ms()

@@ -90,11 +90,17 @@ def hint_of_changes(batch: Sequence[Changeset]) -> Hint:
 class Hints:
     """The listeners of one store. Each is called in the event loop it subscribed from.
 
-    `on_subscribe` lets a store look closer from the moment that somebody listens.
+    `on_subscribe` lets a store look closer from the moment that somebody listens; `on_publish` lets
+    it hear first, in the thread of whoever tells.
     """
 
-    def __init__(self, on_subscribe: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_subscribe: Callable[[], None] | None = None,
+        on_publish: Listener | None = None,
+    ) -> None:
         self._on_subscribe = on_subscribe
+        self._on_publish = on_publish
         self._listeners: dict[Listener, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
 
@@ -115,6 +121,8 @@ class Hints:
     def publish(self, hint: Hint) -> None:
         if hint == Hint():
             return
+        if self._on_publish is not None:
+            self._on_publish(hint)
         with self._lock:
             listeners = list(self._listeners.items())
         here = _running_loop()

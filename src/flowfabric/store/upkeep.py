@@ -76,3 +76,19 @@ class Verifiable(Protocol):
         """Compare the copies of at most so many records with the records, after this cursor, and
         set the copies right. The records themselves are not touched."""
         ...
+
+
+class Hindrance(msgspec.Struct, frozen=True):
+    """Something that others do to the server, which slows the store down, and the cure."""
+
+    subject: str
+    sentence: str
+
+
+@runtime_checkable
+class Hinderable(Protocol):
+    """A store whose server is shared with others who can slow it down."""
+
+    async def hindrances(self, older_than_ms: int) -> list[Hindrance]:
+        """What has gone on for at least so long, longest first, as far as this user may see it."""
+        ...

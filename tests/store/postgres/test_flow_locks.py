@@ -71,10 +71,10 @@ async def test_a_flow_that_changed_after_its_lines_were_looked_at_is_left_for_th
     await put_flow(store, clock, plan("a"))
     await add_lines(store, clock, line(1))
     other, raw = await desk.opened(), await desk.raw()
-    statement = store.sql.take(named=True)
+    statement = store.sql.take("flow_named")
     slow = statement._replace(text=statement.text.replace("FROM unnest(", PAUSE, 1))
     assert slow != statement
-    monkeypatch.setattr(store.sql, "take", lambda *, named: slow)
+    monkeypatch.setattr(store.sql, "take", lambda how: slow)
     async with raw.transaction():
         await raw.execute("SELECT pg_advisory_xact_lock(7)")
         waiting = asyncio.create_task(take_flows(store, clock, only=(FLOW,)))

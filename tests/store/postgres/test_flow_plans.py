@@ -19,6 +19,7 @@ from flowfabric.testing.conformance.flow_steps import (
     add_lines,
     drawn,
     flow_of,
+    ids,
     put_flow,
     take_flows,
     whole,
@@ -27,12 +28,17 @@ from flowfabric.testing.conformance.flows_pending import line
 from flowfabric.testing.conformance.steps import head
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.store.postgres.desk import Desk
+from tests.store.postgres.rehearsal import count_pages
 from tests.store.postgres.test_plans import FILL, Scene, nodes
 
 FINISHED = 5_000
 EDGES = """INSERT INTO edge SELECT '', 'up' || x, 'down' || x, 'start', '', 0, '', 1, '',
     CASE WHEN x % 100 = 0 THEN 'pending' ELSE 'satisfied' END, 0, -1, '', NULL
     FROM generate_series(1, $1) AS x"""
+MANY_LINES = 2_000
+FEW_PAGES = 25
+LINES = """INSERT INTO line SELECT $1, x, x::text, 'ended', '', 0, '', 0, 0
+    FROM generate_series(1, $2) AS x"""
 TABLES = {"execution", "log", "flow", "edge", "edge_group", "line"}
 
 Call = Callable[[Scene], Awaitable[object]]
@@ -145,6 +151,19 @@ async def test_a_turn_stops_at_its_limit(scene: Scene) -> None:
     for found in await scene.plans(turn(scene)):
         for limit in (node for node in found if node["Node Type"] == "Limit"):
             assert not any(node["Node Type"] == "Sort" for node in nodes(limit)), limit
+
+
+async def test_a_round_does_not_walk_on_over_lines_behind_where_it_began(
+    desk: Desk, store: PostgresStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = sorted(flow_id(number) for number in range(1, 4))
+    for flow in flows:
+        await put_flow(store, clock, plan("a", flow=flow))
+    await (await desk.raw()).execute(LINES, flows[2], MANY_LINES)
+    counted = count_pages(monkeypatch, "peeked AS", {"line_pkey"})
+    for found in ([flows[2]], []):
+        assert ids(await take_flows(store, clock, after=flows[1], lines=1)) == found
+    assert max(counted) < FEW_PAGES
 
 
 @pytest.mark.parametrize("call", CALLS)

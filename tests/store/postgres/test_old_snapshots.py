@@ -5,8 +5,7 @@ What a claim costs is counted in pages, by the server, for the statement that th
 
 from __future__ import annotations
 
-import json
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import pytest
 
@@ -14,10 +13,10 @@ from flowfabric.core.lifecycle import release
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.timers import on_due
 from flowfabric.store.postgres import PostgresStore
-from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import ask, execution_id, order, submissions
 from tests.store.postgres.desk import Desk
+from tests.store.postgres.rehearsal import count_pages
 
 DEAD = 4_000
 FLOOR_MS = DEAD // 1_000
@@ -26,13 +25,6 @@ WAITING = """INSERT INTO execution
     (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload)
     SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'tests', x, '',
            'waiting', 'none', x, '' FROM generate_series(1, $1) AS x"""
-
-
-def pages(plan: dict[str, object]) -> int:
-    """How many pages were looked at to find what is ready."""
-    if plan.get("Index Name") == "execution_ready":
-        return cast(int, plan["Shared Hit Blocks"]) + cast(int, plan["Shared Read Blocks"])
-    return sum(map(pages, cast(list[dict[str, object]], plan.get("Plans", []))))
 
 
 class Scene(NamedTuple):
@@ -59,21 +51,8 @@ class Scene(NamedTuple):
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The pages of every claim, from a rehearsal that is undone."""
-    found: list[int] = []
-    rightly = Connection.ask
-
-    async def rehearsed(connection: Connection, text: str, *arguments: object) -> list[Record]:
-        if "peeked AS" in text:
-            rehearsal = connection.transaction()
-            await rehearsal.start()
-            how = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}"
-            found.append(pages(json.loads(await connection.fetchval(how, *arguments))[0]["Plan"]))
-            await rehearsal.rollback()
-        return await rightly(connection, text, *arguments)
-
-    monkeypatch.setattr(Connection, "ask", rehearsed)
-    return found
+    """The pages of every claim, statement by statement."""
+    return count_pages(monkeypatch, "peeked AS", {"execution_ready"})
 
 
 @pytest.fixture

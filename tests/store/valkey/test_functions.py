@@ -10,7 +10,7 @@ from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
 from flowfabric.errors import StoreMismatch
-from flowfabric.store.valkey import ValkeyStore, claiming, writing
+from flowfabric.store.valkey import ValkeyStore, claiming, library, writing
 from flowfabric.store.valkey.calls import function
 from flowfabric.store.valkey.library import library_name, library_source, load_library
 from flowfabric.store.valkey.link import Reply
@@ -100,6 +100,34 @@ async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
             await verb()
         assert refused.value.hint == "upgrade flowfabric here"
     await command(store, meta, "HSET", meta, "floor", 1)
+
+
+async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_again(
+    url: str, opener: Opener, clock: VirtualClock
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HSET", meta, "floor", 2)
+    await put(store, clock, order(0))
+    await ask_all(store, "FUNCTION", "FLUSH")
+    with pytest.raises(StoreMismatch, match="protocol 2"):
+        await put(store, clock, order(1))
+    assert {str(reply) for reply in await libraries(store)} == {"[]"}
+    await command(store, meta, "HSET", meta, "floor", 1)
+
+
+async def test_a_store_that_is_laid_out_in_an_older_way_is_refused(
+    url: str, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opener(url)
+    await store.migrate()
+    monkeypatch.setattr(library, "OLDEST", 2)
+    for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
+        with pytest.raises(StoreMismatch, match="made with protocol 1") as refused:
+            await verb()
+        assert "the flowfabric that made it" in refused.value.hint
+    monkeypatch.undo()
 
 
 async def test_keys_of_another_program_are_refused_and_left_alone(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from statistics import median
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from flowfabric.app import App
 from flowfabric.cli.bench import limit
 from flowfabric.cli.bench.machine import peak_rss_mb
 from flowfabric.cli.bench.preload import preload
-from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.bench.targets import Target, drop_beside
 from flowfabric.client.handle import Handle
 from flowfabric.errors import Corrupt
 from flowfabric.task import Task
@@ -85,8 +86,8 @@ async def run(target: Target, plan: Plan) -> Figures:
     bench = open_bench(target.url)
     if plan.preload:
         await preload(bench.app, plan.preload)
-    empty = open_bench(target.beside("empty")) if plan.preload else None
-    rounds = [await _round(bench, empty, target, plan) for _ in range(plan.repeat)]
+    async with _empty(target, plan) as empty:
+        rounds = [await _round(bench, empty, target, plan) for _ in range(plan.repeat)]
     return Figures(
         end_to_end_per_s=median([one.end_to_end_per_s for one in rounds]),
         enqueue_per_s=median([one.enqueue_per_s for one in rounds]),
@@ -101,6 +102,21 @@ async def run(target: Target, plan: Plan) -> Figures:
         share_of_limit=_median_of_known([one.share_of_limit for one in rounds]),
         ratio_to_empty=_median_of_set([one.ratio_to_empty for one in rounds]),
     )
+
+
+@asynccontextmanager
+async def _empty(target: Target, plan: Plan) -> AsyncIterator[Bench | None]:
+    """What the store is compared with, gone afterwards: under a name that nobody else has."""
+    if not plan.preload:
+        yield None
+        return
+    url = target.beside(f"empty-{secrets.token_hex(4)}")
+    bench = open_bench(url)
+    try:
+        yield bench
+    finally:
+        await bench.app.close()
+        await drop_beside(url)
 
 
 async def _round(bench: Bench, empty: Bench | None, target: Target, plan: Plan) -> Figures:

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from flowfabric.cli.bench.cycles import Cycles, cycles_of
-from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.bench.targets import Target, drop_beside
 from flowfabric.errors import InvalidInput
 from flowfabric.store import open_store
-from flowfabric.store.upkeep import Upkeep
 
 Measure = Callable[[str, Sequence[Cycles]], Awaitable[float]]
 
@@ -47,10 +46,7 @@ async def run(target: Target, n: int) -> float:
     try:
         return n / await measure(url, cycles_of(n))
     finally:
-        store = open_store(url)
-        if isinstance(store, Upkeep):
-            await store.drop()
-        await store.close()
+        await drop_beside(url)
 
 
 def measure_of(kind: str) -> Measure:

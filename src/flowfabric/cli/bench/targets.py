@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from flowfabric.cli.stores import named_store
 from flowfabric.errors import InvalidInput
+from flowfabric.store import open_store
 from flowfabric.store.sqlite.file import check_place
+from flowfabric.store.upkeep import Upkeep
 
 _PREFIX = "flowfabric-bench-"
 # The option by which two stores of a kind live on one server, and what it is by default.
@@ -49,6 +51,14 @@ class Target(NamedTuple):
         options = dict(parse_qsl(parts.query))
         options[option] = f"{options.get(option, default)}_{name}".replace("-", "_")
         return parts._replace(query=urlencode(options)).geturl()
+
+
+async def drop_beside(url: str) -> None:
+    """Leave nothing of a store that was made for a measurement. Nobody may have it open."""
+    store = open_store(url)
+    if isinstance(store, Upkeep):
+        await store.drop()
+    await store.close()
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Where claims begin to look, while an old snapshot keeps vacuum from dead index entries.
+"""Where looks begin, while an old snapshot keeps vacuum from dead index entries.
 
-A claim that walked over many dead entries leaves a floor for the next ones: the key of the best
-row that it got. A floor is a hint: it is used for as long as the walk is worth, a claim that finds
-nothing above it looks everywhere, and nothing depends on it but the cost of a claim.
+A look that walked over many dead entries leaves a floor for the next ones: for claims the key of
+the best row that it got, for timers and lines a time. A floor is a hint: it is used for as long as
+the walk is worth, then the next look looks everywhere, and so does a claim that finds nothing above
+it. Nothing depends on a floor but the cost of a look.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from flowfabric.core.model import Claim, Lease
 FEW = 1_000
 ENTRIES_PER_MS = 1_000
 LONGEST_MS = 60_000
+# Times are written by clocks that differ a little, and a while before they can be seen.
+ON_ITS_WAY_MS = 1_000
+
+
+def lasts_ms(entries: int) -> int:
+    """How long a walk over this many entries for nothing is worth."""
+    return min(entries // ENTRIES_PER_MS, LONGEST_MS) if entries >= FEW else 0
 
 
 class Floor(NamedTuple):
@@ -48,11 +56,11 @@ class Floors:
 
     def walked(self, ask: Claim, leases: Sequence[Lease], entries: int) -> None:
         """After a claim that looked everywhere, over this many entries for nothing."""
-        lasts_ms = min(entries // ENTRIES_PER_MS, LONGEST_MS) if entries >= FEW else 0
+        worth_ms = lasts_ms(entries)
         for lane in ask.lanes:
             self._floors.pop((ask.namespace, lane), None)
-            self._until_ms[ask.namespace, lane] = ask.now_ms + lasts_ms
-        if lasts_ms:
+            self._until_ms[ask.namespace, lane] = ask.now_ms + worth_ms
+        if worth_ms:
             self.rise(leases)
 
     def rise(self, leases: Sequence[Lease]) -> None:
@@ -60,3 +68,27 @@ class Floors:
         for head in (lease.head for lease in reversed(leases)):
             floor = Floor(head.priority, head.created_ms, head.id)
             self._floors[head.namespace, head.lane] = floor
+
+
+class TimeFloor:
+    """The time from which one kind of look begins, and from when until when that is so."""
+
+    def __init__(self) -> None:
+        self._at_ms = 0
+        self._from_ms = 0
+        self.until_ms = 0
+
+    def of(self, now_ms: int) -> int | None:
+        return self._at_ms if self._from_ms <= now_ms < self.until_ms else None
+
+    def walked(self, at_ms: int, now_ms: int, entries: int) -> None:
+        """After a look everywhere, over this many entries for nothing: `at_ms` is what is next."""
+        self._at_ms, self._from_ms = at_ms, now_ms
+        self.until_ms = now_ms + lasts_ms(entries)
+
+    def rise(self, at_ms: int) -> None:
+        self._at_ms = max(self._at_ms, at_ms)
+
+    def lower(self, at_ms: int) -> None:
+        """Somebody wrote something that would lie below it."""
+        self._at_ms = min(self._at_ms, at_ms)

@@ -115,7 +115,7 @@ class FlowStatements(Statements):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.commit = lru_cache(maxsize=256)(self._commit)
-        self.take = lru_cache(maxsize=2)(self._take)
+        self.take = lru_cache(maxsize=3)(self._take)
         self.graph = lru_cache(maxsize=256)(self._graph)
         self.departing = lru_cache(maxsize=1)(self._departing)
         self.find = lru_cache(maxsize=2)(self._find)
@@ -177,11 +177,14 @@ class FlowStatements(Statements):
         name = "notes_log_after" if part == "notes" and "own" in parts else _LOG[part]
         return self.fill(name, given=_given(part, PARTS[part]), kept=_KEEP)
 
-    def _take(self, *, named: bool) -> Statement:
+    def _take(self, look: str) -> Statement:
+        """`look`: the part that finds flows."""
         text = self.fill(
             "flow_take",
             clock=self.clock(),
-            candidates=self.fill("flow_named" if named else "flow_round"),
+            entries=f"({self.entries('line_pkey')} + {self.entries('flow_due')})",
+            peeked=self.fill("peeked_lines" if look == "flow_recent" else "peeked_nothing"),
+            candidates=self.fill(look, of_owner=self.fill("of_owner")),
             flow_columns=listed(FLOW, "e"),
             line_columns=listed(LINE, "l"),
         )

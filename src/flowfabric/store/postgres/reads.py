@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import DueBatch, Ended, Execution, Lane, Loaded, Query, Want
+from flowfabric.core.model import Ended, Execution, Lane, Loaded, Query, Want
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.rows import (
     WIDTH,
@@ -13,7 +13,6 @@ from flowfabric.store.postgres.rows import (
     ended_of,
     heads_of,
     lane_of,
-    seen_heads,
     tags_of,
 )
 from flowfabric.store.postgres.statements import Argument, Statements
@@ -59,13 +58,6 @@ async def endings(
     records = await sql.named("execution_ends").fetch(connection, arguments)
     found = {ended.id: ended for ended in map(ended_of, records)}
     return [found.get(id) for id in ids]
-
-
-async def due(connection: Connection, sql: Statements, now_ms: int, limit: int) -> DueBatch:
-    arguments = {"now_ms": now_ms, "limit": limit}
-    records = await sql.named("execution_due").fetch(connection, arguments)
-    rows = seen_heads([record for record in records if record["id"] is not None], 1)
-    return DueBatch(rows, records[0]["next_ms"])
 
 
 async def find(connection: Connection, sql: Statements, query: Query) -> list[Execution]:

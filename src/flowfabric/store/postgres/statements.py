@@ -70,6 +70,7 @@ class Statements:
         self.shaped = lru_cache(maxsize=512)(self._shaped)
         self.named = lru_cache(maxsize=128)(self._named)
         self.claim = lru_cache(maxsize=8)(self._claim)
+        self.due = lru_cache(maxsize=1)(self._due)
         self.insert = lru_cache(maxsize=4)(self._insert)
 
     def fill(self, name: str, **parts: str) -> str:
@@ -110,6 +111,12 @@ class Statements:
         )
         return numbered(text)
 
+    def entries(self, index: str) -> str:
+        return self.fill("entries", index=index).strip()
+
+    def _due(self) -> Statement:
+        return numbered(self.fill("execution_due", entries=self.entries("execution_due")))
+
     def _claim(self, picked: str, *, start: bool, above: bool) -> Statement:
         peeked = "peeked_lanes" if picked == "picked_lanes" else "peeked_nothing"
         if above:
@@ -117,7 +124,7 @@ class Statements:
         text = self.fill(
             "execution_claim",
             clock=self.clock(),
-            entries=self.fill("claim_entries").strip(),
+            entries=self.entries("execution_ready"),
             peeked=self.fill(peeked),
             picked=self.fill(picked),
             begun=self.fill("claim_begun" if start else "claim_granted"),

@@ -56,17 +56,20 @@ from flowfabric.store.postgres import (
     reads,
     schema,
     shifts,
+    snapshots,
+    timers,
 )
 from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call
 from flowfabric.store.postgres.connections import Pool, Undone, Work
-from flowfabric.store.postgres.floors import Floors
+from flowfabric.store.postgres.floors import Floors, TimeFloor
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
+from flowfabric.store.postgres.timers import TimerFloors
 from flowfabric.store.trips import Trips
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import Hindrance, Size
 
 T = TypeVar("T")
 
@@ -77,7 +80,7 @@ class PostgresStore:
     def __init__(
         self, url: str, *, clock: Clock | None = None, counts: PartitionCounts | None = None
     ) -> None:
-        self.hints = Hints(on_subscribe=self._listen)
+        self.hints = Hints(on_subscribe=self._listen, on_publish=self._mind)
         self.trips = Trips()
         self.address = parse_url(url)
         self.sql = FlowStatements(self.address.schema)
@@ -87,6 +90,8 @@ class PostgresStore:
         self._channel = channel_of(self.address.schema)
         self._starting = threading.Lock()
         self._floors = Floors()
+        self._timers = TimerFloors(TimeFloor(), TimeFloor())
+        self._lines = TimeFloor()
         self._counts: PartitionCounts | None = None
         self._pool: Pool | None = None
         self._annex: Annex | None = None
@@ -133,6 +138,10 @@ class PostgresStore:
         pool = self._pool
         if pool is not None and not self.address.pooled and not pool.loop.is_closed():
             pool.loop.call_soon_threadsafe(self._start_ear, pool)
+
+    def _mind(self, hint: Hint) -> None:
+        if hint.due_ms is not None:
+            self._timers.lower(hint.due_ms)
 
     def _start_ear(self, pool: Pool) -> None:
         if self._ear is None and self._pool is pool and self._counts is not None:
@@ -238,7 +247,9 @@ class PostgresStore:
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         call = self._call(turn.now_ms, Hint())
-        return await self._write(lambda connection: flow_turns.pending(connection, call, turn))
+        return await self._write(
+            lambda connection: flow_turns.pending(connection, call, turn, self._lines)
+        )
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._read(lambda connection: flow_reads.graph(connection, self.sql, sights))
@@ -253,7 +264,10 @@ class PostgresStore:
         return await self._read(lambda connection: reads.endings(connection, self.sql, ids))
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
-        return await self._read(lambda connection: reads.due(connection, self.sql, now_ms, limit))
+        floors = self._timers
+        return await self._read(
+            lambda connection: timers.due(connection, self.sql, floors, now_ms=now_ms, limit=limit)
+        )
 
     async def find(self, query: Query) -> list[Execution]:
         return await self._read(lambda connection: reads.find(connection, self.sql, query))
@@ -288,6 +302,11 @@ class PostgresStore:
     async def sizes(self) -> list[Size]:
         return await self._alone(
             lambda connection: schema.sizes(connection, self.sql, self.address)
+        )
+
+    async def hindrances(self, older_than_ms: int) -> list[Hindrance]:
+        return await self._alone(
+            lambda connection: snapshots.hindrances(connection, self.sql, older_than_ms)
         )
 
     async def drop(self) -> None:

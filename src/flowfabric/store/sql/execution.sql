@@ -314,9 +314,9 @@ SELECT c.now_ms, c.fits, (SELECT count(*) FROM peeked) AS peeked,
 FROM before AS c LEFT JOIN claimed AS e ON true
 ORDER BY e.priority DESC, e.created_ms, e.id
 
--- name: claim_entries@postgres
--- How many entries of the index of all that is ready this connection has read, dead ones among them.
-pg_stat_get_xact_tuples_returned('{schema}.execution_ready'::regclass)
+-- name: entries@postgres
+-- How many entries of an index this connection has read, dead ones among them.
+pg_stat_get_xact_tuples_returned('{schema}.{index}'::regclass)
 
 -- name: claim_begun@postgres
 -- The part of a claim that begins the attempt.
@@ -437,12 +437,21 @@ FROM unnest(:ids::text[]) AS w (id) JOIN {schema}.execution AS e ON e.id = w.id
 LEFT JOIN {schema}.attempt AS a ON a.n = e.n AND a.attempt = e.attempt
 
 -- name: execution_due@postgres
--- Rows whose timer has passed, soonest first, and when the next one will.
-SELECT later.next_ms, {heads}
-FROM (SELECT min(due_ms) AS next_ms FROM {schema}.execution WHERE due_ms > :now_ms::bigint) AS later
-LEFT JOIN (
-    SELECT * FROM {schema}.execution WHERE due_ms <= :now_ms::bigint
-    ORDER BY due_ms, id LIMIT :limit::bigint
+-- Rows whose timer has passed, soonest first, and when the next one will; both from a time on before
+-- which there is nothing. Entries are counted from before the first one is read.
+WITH before AS MATERIALIZED (
+    SELECT {entries} AS entries
+)
+SELECT later.next_ms, {entries} - b.entries AS entries, {heads}
+FROM before AS b CROSS JOIN LATERAL (
+    SELECT (
+        SELECT x.due_ms FROM {schema}.execution AS x
+        WHERE x.due_ms > :later_ms::bigint AND b.entries >= 0 ORDER BY x.due_ms LIMIT 1
+    ) AS next_ms OFFSET 0
+) AS later LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.execution AS x
+    WHERE x.due_ms >= :since_ms::bigint AND x.due_ms <= :now_ms::bigint AND b.entries >= 0
+    ORDER BY x.due_ms, x.id LIMIT :limit::bigint
 ) AS e ON true
 ORDER BY e.due_ms, e.id
 

@@ -372,21 +372,27 @@ SELECT json_agg(json_build_array({flow_columns}) ORDER BY e.id)::text AS flows F
 -- A lease of the dispatcher, not a change of what the flow says. A flow that changed after its
 -- lines were looked at is left for the next turn: lines and revision must be of one moment. Flows
 -- are locked one by one as they are found, and none beyond the limit.
-{clock}, picked AS MATERIALIZED (
+{clock}, before AS MATERIALIZED (
+    SELECT now_ms, fits, {entries} AS entries FROM clock
+), peeked AS MATERIALIZED (
+    {peeked}
+), picked AS MATERIALIZED (
     SELECT f.id, c.turn FROM ({candidates}) AS c CROSS JOIN LATERAL (
         SELECT f.id FROM {schema}.flow AS f
         WHERE f.id = c.id AND f.rev = c.rev AND f.busy_until_ms <= :now_ms::bigint
           AND f.next_try_ms <= :now_ms::bigint AND f.parked = ''
         FOR UPDATE SKIP LOCKED
     ) AS f
-    WHERE (SELECT fits FROM clock) LIMIT :limit::bigint
+    WHERE (SELECT fits FROM before) LIMIT :limit::bigint
 ), taken AS (
     UPDATE {schema}.flow AS f SET busy_until_ms = :until_ms::bigint
     FROM picked AS p WHERE f.id = p.id
     RETURNING p.turn, f.*
 )
-SELECT c.now_ms, c.fits, e.id, json_build_array({flow_columns})::text AS flow, x.lines
-FROM clock AS c LEFT JOIN taken AS e ON true
+SELECT c.now_ms, c.fits, (SELECT count(*) FROM peeked) AS peeked,
+       {entries} - c.entries AS entries,
+       e.id, json_build_array({flow_columns})::text AS flow, x.lines
+FROM before AS c LEFT JOIN taken AS e ON true
 LEFT JOIN LATERAL (
     SELECT json_agg(json_build_array({line_columns}) ORDER BY l.at_ms, l.id)::text AS lines FROM (
         SELECT * FROM {schema}.line AS l
@@ -399,7 +405,8 @@ ORDER BY e.turn, e.id
 -- name: flow_round@postgres
 -- The part of a turn that looks for flows: those with a line whose time has come, and those whose
 -- own timer has passed, in the order of their ids and round to the first. Each step jumps to the next
--- flow, however many lines the last one has, and no step is taken beyond the limit.
+-- flow, however many lines the last one has, and no step is taken beyond the limit. The end of a
+-- round is one that an index can stop at, behind which it would walk to its own end.
 SELECT o.turn, s.id, s.rev FROM (
     WITH RECURSIVE late AS MATERIALIZED (
         SELECT f.id FROM {schema}.flow AS f WHERE f.due_ms <= :now_ms::bigint
@@ -410,16 +417,37 @@ SELECT o.turn, s.id, s.rev FROM (
         FROM owner AS o LEFT JOIN LATERAL (
             SELECT least(
                 (SELECT l.flow FROM {schema}.line AS l
-                 WHERE l.flow > o.id AND (o.turn = 1 OR l.flow <= :after::text)
+                 WHERE l.flow > o.id
+                   AND l.flow <= CASE WHEN o.turn = 1 THEN chr(127) ELSE :after::text END
                  ORDER BY l.flow LIMIT 1),
                 (SELECT min(f.id) FROM late AS f
                  WHERE f.id > o.id AND (o.turn = 1 OR f.id <= :after::text))
-            ) AS flow
+            ) AS flow OFFSET 0
         ) AS n ON true
         WHERE o.turn <= 2
     )
     SELECT id, turn FROM owner OFFSET 1
-) AS o CROSS JOIN LATERAL (
+) AS o {of_owner}
+
+-- name: flow_recent@postgres
+-- Differs: only lines and timers from a time on, the oldest of them.
+SELECT o.turn, s.id, s.rev FROM (
+    SELECT CASE WHEN r.id > :after::text THEN 1 ELSE 2 END AS turn, r.id FROM (
+        SELECT p.flow AS id FROM peeked AS p
+        UNION
+        SELECT f.id FROM {schema}.flow AS f
+        WHERE f.due_ms >= :since_ms::bigint AND f.due_ms <= :now_ms::bigint
+    ) AS r ORDER BY 1, 2
+) AS o {of_owner}
+
+-- name: peeked_lines@postgres
+-- The part of a turn that looks at the oldest lines from a time on.
+SELECT l.flow FROM {schema}.line AS l WHERE l.at_ms >= :since_ms::bigint
+ORDER BY l.at_ms LIMIT :peek::bigint
+
+-- name: of_owner@postgres
+-- The part of a look for flows that keeps those which can be taken.
+CROSS JOIN LATERAL (
     SELECT s.id, s.rev FROM {schema}.flow AS s
     WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
       AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''

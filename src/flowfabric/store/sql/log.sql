@@ -167,3 +167,34 @@ VALUES (:version::bigint, :name::text, :checksum::text)
 SELECT c.relname AS name, c.reltuples::bigint AS rows, pg_total_relation_size(c.oid) AS bytes
 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
 WHERE s.nspname = :schema_name::text AND c.relkind = 'r' ORDER BY c.relname
+
+-- name: snapshots@postgres
+-- Who keeps dead rows from being cleaned up, oldest first. Where the server does not say since when,
+-- the first line of the log that was written after the snapshot does.
+SELECT h.kind, h.name, h.about, h.now_ms - h.since_ms AS age_ms FROM (
+    SELECT s.kind, s.name, s.about, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+           coalesce(floor(extract(epoch FROM s.since) * 1000)::bigint, (
+               SELECT l.at_ms FROM {schema}.log AS l
+               WHERE l.xid >= (
+                   pg_snapshot_xmax(pg_current_snapshot())::text::bigint - s.age
+               )::text::xid8
+               ORDER BY l.xid, l.seq LIMIT 1
+           )) AS since_ms
+    FROM (
+        SELECT 'transaction' AS kind, a.pid::text AS name, a.xact_start AS since,
+               coalesce(nullif(a.application_name, ''), a.backend_type) || ' (user '
+               || coalesce(a.usename, '') || ')' AS about,
+               greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
+        FROM pg_stat_activity AS a
+        WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+          AND (a.datname = current_database() OR a.backend_type = 'walsender')
+          AND a.backend_type <> 'autovacuum worker' AND a.pid <> pg_backend_pid()
+        UNION ALL
+        SELECT 'prepared', p.gid, p.prepared, '', age(p.transaction)
+        FROM pg_prepared_xacts AS p WHERE p.database = current_database()
+        UNION ALL
+        SELECT 'slot', r.slot_name, NULL, '', age(r.xmin)
+        FROM pg_replication_slots AS r WHERE r.xmin IS NOT NULL
+    ) AS s
+) AS h
+WHERE h.now_ms - h.since_ms >= :older_than_ms::bigint ORDER BY h.since_ms, h.name

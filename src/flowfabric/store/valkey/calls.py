@@ -7,7 +7,7 @@ are gone. What may or may not have happened is never repeated here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from flowfabric.errors import FlowFabricError, StoreUnavailable
@@ -45,10 +45,11 @@ def command(scope: str, *cells: Cell, writes: bool = False) -> Call:
 
 
 class Caller:
-    """Sends calls over a network."""
+    """Sends calls over a network. `on_load` looks whether functions may be loaded again."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, on_load: Callable[[], Awaitable[None]]) -> None:
         self.network = network
+        self._on_load = on_load
         self.trips = Trips()
 
     async def one(self, call: Call) -> Reply:
@@ -140,6 +141,7 @@ class Caller:
             if remedies[position] is Remedy.NONE or not patience.is_left:
                 raise self._told(calls[position], error)
         if Remedy.LOAD in remedies.values():
+            await self._on_load()
             await self.network.load()
         if Remedy.ROUTE in remedies.values():
             await self._reroute(calls, refused, patience)

@@ -6,6 +6,7 @@ that the other could not live with gets a new number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -14,6 +15,8 @@ from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
 PROTOCOL = 1
+# What a store of an earlier protocol holds is laid out in a way that this program does not know.
+OLDEST = 1
 PARTS = (
     *("record", "lib", "insert", "apply", "claim", "read", "flow", "graph", "purge", "verify"),
     "shared",
@@ -22,6 +25,25 @@ PARTS = (
 
 def library_name(protocol: int = PROTOCOL) -> str:
     return f"flowfabric_{protocol}"
+
+
+def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
+    """Refuse a store, by how it was set up, that this program could only harm."""
+    made, floor = found.get("protocol", ""), found.get("floor", "")
+    if not (made.isdecimal() and floor.isdecimal()):
+        raise StoreMismatch(
+            f"the keys that begin with {prefix!r} are not ours", hint="choose another ?prefix="
+        )
+    if int(floor) > PROTOCOL:
+        raise StoreMismatch(
+            f"the store needs protocol {floor}, this program speaks {PROTOCOL}",
+            hint="upgrade flowfabric here",
+        )
+    if int(made) < OLDEST:
+        raise StoreMismatch(
+            f"the store was made with protocol {made}, this program knows those from {OLDEST} on",
+            hint="let the flowfabric that made it finish its work, or use another ?prefix=",
+        )
 
 
 @cache

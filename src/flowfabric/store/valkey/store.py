@@ -59,7 +59,7 @@ from flowfabric.store.valkey.flows.codec import flags_of
 from flowfabric.store.valkey.flows.reading import FlowReading
 from flowfabric.store.valkey.flows.writing import commit_calls
 from flowfabric.store.valkey.hinting import Hinting
-from flowfabric.store.valkey.library import PROTOCOL
+from flowfabric.store.valkey.library import PROTOCOL, refuse_protocol
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
@@ -88,7 +88,7 @@ class ValkeyStore:
         self._counts: PartitionCounts | None = None
         self._lanes: set[str] = set()
         self.network = Network(address, on_new_life=self._begin_anew)
-        self.caller = Caller(self.network)
+        self.caller = Caller(self.network, on_load=self._check_again)
         self.trips = self.caller.trips
         self._keeping = Keeping(self.network, self.keys)
         self._hinting = Hinting(self.caller, self.keys)
@@ -131,6 +131,13 @@ class ValkeyStore:
         counts = _checked(found, self._wanted, self.address.prefix)
         self._log.open(counts, found["incarnation"])
         return counts
+
+    async def _check_again(self) -> None:
+        """Functions are gone: another server may be in charge, or a newer program at work."""
+        meta = self.keys.shared("meta")
+        found = record(await self.caller.one(command(meta, "HGETALL", meta)))
+        if found:
+            refuse_protocol(found, self.address.prefix)
 
     async def close(self) -> None:
         self._counts = None
@@ -334,18 +341,8 @@ class ValkeyStore:
 
 def _checked(found: dict[str, str], wanted: PartitionCounts | None, prefix: str) -> PartitionCounts:
     """The counts that the store was set up with, if they and its protocol are what we can serve."""
-    try:
-        floor = int(found["floor"])
-        counts = PartitionCounts(*(int(found[name]) for name in ("flow", "budget", "quota")))
-    except (KeyError, ValueError):
-        raise StoreMismatch(
-            f"the keys that begin with {prefix!r} are not ours", hint="choose another ?prefix="
-        ) from None
-    if floor > PROTOCOL:
-        raise StoreMismatch(
-            f"the store needs protocol {floor}, this program speaks {PROTOCOL}",
-            hint="upgrade flowfabric here",
-        )
+    refuse_protocol(found, prefix)
+    counts = PartitionCounts(*(int(found[name]) for name in ("flow", "budget", "quota")))
     if wanted is not None and wanted != counts:
         raise StoreMismatch(
             f"the store was set up with {counts}, not {wanted}",

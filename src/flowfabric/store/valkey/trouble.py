@@ -6,6 +6,7 @@ a lost connection may not.
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 
 from flowfabric.errors import StoreUnavailable
@@ -42,10 +43,13 @@ _HINTS = {
     "BUSY": "a script of somebody else is running for too long: SCRIPT KILL or FUNCTION KILL",
     "WRONGPASS": "check the user and the password",
     "NOAUTH": "the server wants a password: valkey://:password@host",
-    "NOPERM": "the user needs ~<prefix>:* &<prefix>:* and the commands that the guide lists",
+    "NOPERM": "the user needs{missing} ~<prefix>:* &<prefix>:* and what else the guide lists",
     "ASK": "slots are being moved between nodes; try again soon",
 }
 _AUTH = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+# How a server tells of a right that is missing inside a function: without the word NOPERM.
+_INSIDE = "ACL failure in script"
+_COMMAND = re.compile(r"to run the '([^']+)' command")
 
 
 def remedy(error: ReplyError) -> Remedy:
@@ -65,16 +69,23 @@ def unavailable(error: ReplyError, where: object) -> StoreUnavailable:
         code = "ASK"
     told = StoreUnavailable(
         f"{where} refused: {text}",
-        hint=_HINTS.get(code, ""),
+        hint=_hint(code, text),
         code="auth" if code in _AUTH else None,
     )
     told.__cause__ = error
     return told
 
 
+def _hint(code: str, text: str) -> str:
+    named = _COMMAND.search(text)
+    return _HINTS.get(code, "").format(missing=f" +{named[1]}," if named else "")
+
+
 def _code(text: str) -> str:
     """Errors of a function are wrapped; the word inside says what it was."""
     first = text.partition(" ")[0]
+    if _INSIDE in text:
+        return "NOPERM"
     if first != "ERR":
         return first
     inner = text.removeprefix("ERR ").partition(" ")[0].lstrip("-")

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
-from flowfabric.errors import StoreMismatch
 from flowfabric.store.upkeep import Size
 from flowfabric.store.valkey.address import Place
 from flowfabric.store.valkey.codec import record, scanned
-from flowfabric.store.valkey.library import PROTOCOL, is_loaded, library_name
+from flowfabric.store.valkey.library import (
+    PROTOCOL,
+    is_loaded,
+    library_name,
+    refuse_protocol,
+)
 from flowfabric.store.valkey.link import Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.trouble import unavailable
@@ -111,20 +115,12 @@ class Keeping:
                 await self._ask(place, [["FUNCTION", "DELETE", library_name()]])
 
     async def _setup(self) -> dict[str, str]:
-        """How the store was set up; nothing if it never was."""
+        """How the store was set up, if we can serve it; nothing if it never was."""
         meta = self._keys.shared("meta")
         (reply,) = await self._ask(self._network.place(meta), [["HGETALL", meta]])
         found = record(reply)
-        if found and not found.get("floor", "").isdigit():
-            raise StoreMismatch(
-                f"the keys that begin with {self._keys.prefix!r} are not ours",
-                hint="choose another ?prefix=",
-            )
-        if found and int(found["floor"]) > PROTOCOL:
-            raise StoreMismatch(
-                f"the store needs protocol {found['floor']}, this program speaks {PROTOCOL}",
-                hint="upgrade flowfabric here",
-            )
+        if found:
+            refuse_protocol(found, self._keys.prefix)
         return found
 
     def _kind(self, key: str) -> str:
