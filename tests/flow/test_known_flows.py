@@ -8,7 +8,8 @@ from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import Join, OnSatisfied
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.states import State
-from flowfabric.engine.known_flows import BODY_BYTES_MAX, FLOWS_MAX, KnownFlows
+from flowfabric.core.transition import BATCH_LIMIT
+from flowfabric.engine.known_flows import BODY_BYTES_MAX, FLOWS_MAX, RECORD_BYTES, KnownFlows
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.errors import LeaseExpired, StoreUnavailable
 from flowfabric.store import Store
@@ -196,14 +197,14 @@ def test_only_so_many_flows_are_kept_and_none_before_somebody_works_here(
         known.keep(whole(drawn(plan("a", flow=flow_id(number)), clock)))
     assert not known.knows(flow_id(0))
     assert known.knows(flow_id(FLOWS_MAX))
-    known.keep(whole(drawn(plan(range(300), flow=flow_id(9_999)), clock)))
+    known.keep(whole(drawn(plan(range(BATCH_LIMIT + 1), flow=flow_id(9_999)), clock)))
     assert not known.knows(flow_id(9_999))
 
 
 def test_payloads_and_results_are_kept_up_to_so_many_bytes(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowfabric.engine.known_flows.BYTES_MAX", 10)
+    monkeypatch.setattr("flowfabric.engine.known_flows.BYTES_MAX", 2 * (2 * RECORD_BYTES + 4))
     known = KnownFlows()
     known.is_kept = True
     for number in range(3):

@@ -288,7 +288,8 @@ class Flows:
 
 
 def _size(plan: Plan) -> int:
-    return len(plan.orders) + 2 * len(plan.links)
+    """How many records it has: members, edges, and a group for each that waits."""
+    return len(plan.orders) + len(plan.links) + len({link.downstream for link in plan.links})
 
 
 def _apart(plans: Mapping[int, Plan]) -> dict[int, Plan]:

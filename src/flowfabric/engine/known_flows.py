@@ -18,12 +18,13 @@ from flowfabric.core.flow.model import EdgeKey, EdgeState, Flow, Group
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
-from flowfabric.core.transition import Changeset, Transition, patched
+from flowfabric.core.transition import BATCH_LIMIT, Changeset, Transition, patched
 from flowfabric.store.hints import Hint, Hints
 
 FLOWS_MAX = 2_000
-BYTES_MAX = 64 << 20
-RECORDS_MAX = 200
+BYTES_MAX = 128 << 20
+RECORD_BYTES = 500
+RECORDS_MAX = BATCH_LIMIT
 BODY_BYTES_MAX = 4_096
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
@@ -42,7 +43,7 @@ class _Known:
             if len(each.payload) <= BODY_BYTES_MAX
         }
         self.results: dict[tuple[ExecutionId, int], bytes] = {}
-        self.bytes = sum(map(len, self.payloads.values()))
+        self.bytes = sum(map(len, self.payloads.values())) + RECORD_BYTES * _records(made)
         self.groups: dict[ExecutionId, dict[str, Group]] = {}
         self.edges = {edge.key: edge for edge in made.edges}
         self.entering: dict[ExecutionId, list[EdgeKey]] = {}
@@ -146,7 +147,7 @@ class KnownFlows:
 
     def keep(self, made: Changeset) -> None:
         """A flow that was just made here, if it is small and all of it is in this changeset."""
-        if not self.is_kept or len(made.members) + len(made.edges) > RECORDS_MAX:
+        if not self.is_kept or _records(made) > RECORDS_MAX:
             return
         with self._lock:
             known = _Known(made)
@@ -204,6 +205,10 @@ class KnownFlows:
         with self._lock:
             known = self._flows.get(lease.head.flow)
             return None if known is None else known.inputs(lease)
+
+
+def _records(made: Changeset) -> int:
+    return len(made.members) + len(made.edges) + len(made.groups)
 
 
 def _leaves_lines(changes: Changeset) -> bool:
