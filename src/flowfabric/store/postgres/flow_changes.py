@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import cells_of, member_cells
-from flowfabric.store.postgres.flow_statements import KEPT, MOVE, PARTS, Shape
+from flowfabric.store.postgres.flow_statements import BITS, KEPT, MOVE, PARTS, Shape, moved_columns
 from flowfabric.store.postgres.rows import Row, attempt_cells, cell, columns_of, encode
 from flowfabric.store.postgres.statements import Argument
 
@@ -36,9 +36,11 @@ async def commit_each(connection: Connection, call: Call, batch: Sequence[Change
 
 
 class _Rows:
-    """Rows by part, each with the number of its changeset in front."""
+    """Rows by part, each with the number of its changeset in front; `moved` are the columns that
+    patches of executions name."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Collection[str]) -> None:
+        self.moved = [name for name in BITS if name in moved]
         self.by_part: dict[str, list[Row]] = {}
 
     def add(self, part: str, which: int, rows: Iterable[Row]) -> None:
@@ -49,12 +51,13 @@ class _Rows:
 
 def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     """What the statement must hold, and its arguments: one array per column of each part."""
-    rows = _Rows()
+    moves = [transition for changes in batch for transition in changes.transitions]
+    moved = frozenset(name for move in moves for name in move.patch)
+    rows = _Rows(moved)
     for which, changes in enumerate(batch, 1):
         _add(rows, which, changes)
     given: dict[str, Argument] = {}
     parts = set(rows.by_part)
-    moves = [transition for changes in batch for transition in changes.transitions]
     if any(move.attempt is not None for move in moves):
         parts.add("attempts")
     if any(move.tags for move in moves):
@@ -65,20 +68,20 @@ def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     for part, found in rows.by_part.items():
         names = ("which", *PARTS[part])
         if part == "moves":
-            names = ("which", *MOVE, *KEPT)
+            names = ("which", *MOVE, *moved_columns(moved), *KEPT)
         cells = columns_of(found, len(names))
         given |= {f"{part}_{name}": column for name, column in zip(names, cells, strict=True)}
     if "members" in parts:
         members = [member for changes in batch for member in changes.members]
         labels = {member.execution.id: member.tags for member in members if member.tags}
         given["labels"] = encode(labels).decode()
-    moved = frozenset(name for move in moves for name in move.patch)
+    always = frozenset(name for name in moved if all(name in move.patch for move in moves))
     raised = frozenset(n for changes in batch for flow in changes.flows for n in flow.patch)
-    return Shape(frozenset(parts), moved, raised), given
+    return Shape(frozenset(parts), moved, always, raised), given
 
 
 def _add(rows: _Rows, which: int, changes: Changeset) -> None:
-    rows.add("moves", which, map(_move, changes.transitions))
+    rows.add("moves", which, (_move(move, rows.moved) for move in changes.transitions))
     rows.add("new_flows", which, map(cells_of, changes.new_flows))
     patches = ((flow.id, flow.rev, encode(flow.patch).decode()) for flow in changes.flows)
     rows.add("flows", which, patches)
@@ -97,16 +100,18 @@ def _add(rows: _Rows, which: int, changes: Changeset) -> None:
     rows.add("notes", which, notes)
 
 
-def _move(transition: Transition) -> Row:
+def _move(transition: Transition, moved: Sequence[str]) -> Row:
+    patch = transition.patch
     guard, log, tags = transition.guard, transition.log, transition.tags
     held: Row = (None, *guard) if isinstance(guard, Held) else (guard.rev, None, None, None)
     return (
         transition.id,
         *held,
-        encode(transition.patch).decode(),
+        sum(BITS[name] for name in patch),
         encode(tags).decode() if tags else None,
         log.kind if log else None,
         detail(log) if log else None,
+        *(cell(patch.get(name)) for name in moved),
         *(attempt_cells(transition.attempt) if transition.attempt else NO_ATTEMPT),
     )
 

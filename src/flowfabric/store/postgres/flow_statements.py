@@ -6,7 +6,7 @@ at parts of flows: one trip, and one moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ MOVE = {
     "held_epoch": "bigint",
     "held_token": "text",
     "held_started": "boolean",
-    "patch": "text",
+    "named": "bigint",
     "tags": "text",
     "line_kind": "text",
     "line_detail": "text",
@@ -88,15 +88,34 @@ def _patch(names: Iterable[str], kinds: Mapping[str, str]) -> str:
     )
 
 
-_HEAD_KINDS = {name: sql_type(name) for name in _HEAD_COLUMNS}
+# Which columns a patch of an execution names is told by bits.
+BITS = {name: 1 << place for place, name in enumerate(_HEAD_COLUMNS)}
+
+
+def moved_columns(moved: Collection[str]) -> dict[str, str]:
+    """Where the values of these columns are given, one for each execution."""
+    return {f"to_{name}": sql_type(name) for name in _HEAD_COLUMNS if name in moved}
+
+
+def _move_patch(shape: Shape) -> str:
+    """The same for executions: most columns are named by all patches of a commit."""
+    return "".join(
+        f"{name} = g.to_{name}, "
+        if name in shape.always
+        else f"{name} = CASE WHEN g.named & {BITS[name]} <> 0 THEN g.to_{name} ELSE e.{name} END, "
+        for name in _HEAD_COLUMNS
+        if name in shape.moved
+    )
 
 
 class Shape(NamedTuple):
     """What a commit is made of: parts by name (also `attempts`, `tags`, and `own`: notes about what
-    is changed, too), and the columns that its patches of executions and of flows name."""
+    is changed, too), the columns that its patches of executions name, those that all of them do,
+    and the columns that its patches of flows name."""
 
     parts: frozenset[str]
     moved: frozenset[str]
+    always: frozenset[str]
     raised: frozenset[str]
 
 
@@ -131,17 +150,18 @@ class FlowStatements(Statements):
         text = self.fill(
             "flow_commit",
             clock=self.clock(),
-            locks=self._lock(parts) if "moves" in parts else "",
+            locks=self._lock(shape) if "moves" in parts else "",
             refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
             writes="".join(writes),
             raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
         return numbered(text)
 
-    def _lock(self, parts: frozenset[str]) -> str:
+    def _lock(self, shape: Shape) -> str:
+        kept = KEPT if "attempts" in shape.parts else {}
         return self.fill(
             "moves_lock",
-            given=_given("moves", MOVE | KEPT if "attempts" in parts else MOVE),
+            given=_given("moves", MOVE | moved_columns(shape.moved) | kept),
             held=self.fill("guard_held"),
             seen=self.fill("guard_seen"),
         )
@@ -157,7 +177,7 @@ class FlowStatements(Statements):
         return self.fill(
             "moves_write",
             kept="l.which NOT IN (SELECT which FROM refused)",
-            patch=_patch([n for n in _HEAD_COLUMNS if n in shape.moved], _HEAD_KINDS),
+            patch=_move_patch(shape),
             more_g=f", {listed(KEPT, 'g')}" if kept else "",
             beside=beside + (self.fill("moves_tags") if "tags" in shape.parts else ""),
         )

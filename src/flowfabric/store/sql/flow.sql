@@ -218,7 +218,7 @@ WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 -- The part of a commit that writes named columns of executions. They are picked out first: a row
 -- that changed while it was waited for is joined again, and that must ask nothing else.
 , good_moves AS MATERIALIZED (
-    SELECT l.*, l.patch::jsonb AS given FROM locked AS l WHERE {kept}
+    SELECT l.* FROM locked AS l WHERE {kept}
 ), applied AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
     FROM good_moves AS g WHERE e.id = g.id
