@@ -4,6 +4,8 @@ claim, an end, a turn or a hop of the dispatcher, loses and doubles nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from flowfabric.core.flow.graph import Plan
@@ -18,6 +20,8 @@ from tests.conftest import Size
 from tests.flow.desk import FlowDesk
 from tests.flow.dying import WRITES, Died, Mortal
 from tests.flow.scenario import ROUNDS, Story, scenario, step, story
+
+PROGRESS_EVERY = 50
 
 
 async def play(desk: FlowDesk, wanted: Plan) -> None:
@@ -61,7 +65,7 @@ def deaths(writes: int, store_kind: str, size: Size) -> list[tuple[int, Kind]]:
 @pytest.mark.lab
 @pytest.mark.parametrize("is_known", [False, True])
 async def test_a_death_around_any_write_changes_nothing_in_the_end(
-    desk: FlowDesk, store_kind: str, size: Size, is_known: bool
+    desk: FlowDesk, store_kind: str, size: Size, is_known: bool, progress: Callable[[str], None]
 ) -> None:
     """Every life is a flow of its own in the same store; what is left of it must be the same."""
     width, depth = (200, 100) if size == "long" else (6, 4)
@@ -73,7 +77,10 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
     # Only a flow that is staged is written by plain commits, and only ends of one that is not known
     # leave lines to be taken up.
     assert WRITES - set(alive.writes) <= {Verb.COMMIT, *([Verb.APPLY] if is_known else [])}
-    for number, (at, kind) in enumerate(deaths(len(alive.writes), store_kind, size), 2):
+    wanted_deaths = deaths(len(alive.writes), store_kind, size)
+    for number, (at, kind) in enumerate(wanted_deaths, 2):
+        if number % PROGRESS_EVERY == 0:
+            progress(f"{number} of {len(wanted_deaths)} deaths")
         wanted = scenario(width, depth, flow_id(number))
         try:
             seen = await told(Mortal(desk.store, at, kind), desk, wanted, is_known=is_known)
