@@ -166,4 +166,4 @@ async def test_nothing_is_lost_doubled_or_stuck_in_a_storm(
             codes = await lab.close()
     assert codes == [0] * (WORKERS + ENGINES)
     assert lab.told
-    sys.stdout.write(f"{kind}, {SECONDS:.0f} s: {lab}\n")
+    sys.stdout.write(f"{kind}, {SECONDS:.0f} s, seed {SEED}: {lab}\n")
