@@ -25,9 +25,12 @@ BUSY = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'clie
     AND datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle')"""
 LEFT = """SELECT name, value FROM {0}.meta WHERE name NOT IN ('incarnation', 'system')
     UNION ALL SELECT name, checksum FROM {0}.migration"""
+# Where the log begins, before anything of it was removed.
+FLOOR = "0-0"
 AS_MADE = {
     **FACTS,
     "made_schema": "1",
+    "log_floor": FLOOR,
     **{migration.name: migration.checksum for migration in known_migrations()},
 }
 
@@ -76,6 +79,7 @@ def _name(path: Path) -> str:
 async def _is_emptied(store: PostgresStore) -> bool:
     schema = quoted(store.address.schema)
     emptied = [f"DELETE FROM {schema}.{table}" for table in TABLES if table not in KEPT]  # noqa: S608
+    emptied.append(f"UPDATE {schema}.meta SET value = '{FLOOR}' WHERE name = 'log_floor'")  # noqa: S608
     renewed = f"UPDATE {schema}.meta SET value = $1 WHERE name = 'incarnation'"  # noqa: S608
 
     async def empty(connection: Connection) -> bool:
