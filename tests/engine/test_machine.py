@@ -158,4 +158,4 @@ def forgotten_line(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Broken):
-        play(in_memory, lasting(1_000, 50, phases=(Phase.generate,)))
+        play(in_memory, lasting(1_000, 100, phases=(Phase.generate,)))
