@@ -42,11 +42,11 @@ class Schemas:
         self._free: defaultdict[str, list[str]] = defaultdict(list)
         self._taken: dict[tuple[str, Path], str] = {}
 
-    def of(self, kind: str, path: Path) -> str:
-        """The same for the same path until it is given back."""
+    def of(self, kind: str, path: Path, *, is_new: bool = False) -> str:
+        """The same for the same path until it is given back; `is_new`, one that nobody had."""
         if (kind, path) not in self._taken:
             free = self._free[kind]
-            self._taken[kind, path] = free.pop() if free else _name(path)
+            self._taken[kind, path] = free.pop() if free and not is_new else _name(path)
         return self._taken[kind, path]
 
     async def give_back(self, store: PostgresStore) -> None:
