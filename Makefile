@@ -28,6 +28,7 @@ environment = $(if $(obstacle),$(error $(obstacle)))'$(python)' tools/environmen
 
 STEP := @printf '== %s\n'
 FIXED := --numprocesses=auto --maxprocesses=4 --dist=worksteal --hypothesis-seed=0
+LABS := FLOWFABRIC_TEST_SIZE=long $(BIN)/python -m pytest -v -rfEP -m lab
 QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
@@ -41,7 +42,7 @@ help:
 	@echo 'make test      lint, types, import contracts, tidy and the whole suite'
 	@echo 'make setup     the base environment in .venv'
 	@echo 'make quick     the suite without labs and packaging, under 30 s'
-	@echo 'make long      the labs at full size; prints what they did'
+	@echo 'make long      the labs at full size, under an hour; prints what they did'
 	@echo 'make cases     coverage of the behaviour catalogue by area'
 	@echo 'make statements  account of the source documents, statement by statement'
 	@echo 'make wheel     wheel and sdist in dist, built twice and compared'
@@ -78,7 +79,10 @@ quick: dev-environment
 	@$(BIN)/python $(QUICK)
 
 long: dev-environment
-	@FLOWFABRIC_TEST_SIZE=long $(BIN)/python -m pytest -m lab -v -s -rA
+	$(STEP) 'the storms: all durable stores side by side, each on servers of its own'
+	@$(LABS) --numprocesses=4 --dist=load tests/chaos
+	$(STEP) 'the other labs'
+	@$(LABS) --numprocesses=2 --dist=worksteal --ignore=tests/chaos
 
 cases: setup
 	@$(BIN)/python tools/cases.py --missing

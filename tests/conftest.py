@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,22 @@ def pytest_unconfigure() -> None:
 def size() -> Size:
     """How large a lab is: small for every run of the suite, long for `make long`."""
     return SIZE
+
+
+@pytest.fixture
+def progress(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Says how far a long lab is while it runs, also from one of several test processes.
+
+    What a lab did belongs on its standard output, which is shown at the end.
+    """
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        if SIZE == "long":
+            with capture.global_and_fixture_disabled():
+                sys.stderr.write(f"{request.node.name}: {text}\n")
+
+    return say
 
 
 @pytest.fixture

@@ -25,9 +25,12 @@ BUSY = """SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'clie
     AND datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle')"""
 LEFT = """SELECT name, value FROM {0}.meta WHERE name NOT IN ('incarnation', 'system')
     UNION ALL SELECT name, checksum FROM {0}.migration"""
+# Where the log begins, before anything of it was removed.
+FLOOR = "0-0"
 AS_MADE = {
     **FACTS,
     "made_schema": "1",
+    "log_floor": FLOOR,
     **{migration.name: migration.checksum for migration in known_migrations()},
 }
 
@@ -39,11 +42,11 @@ class Schemas:
         self._free: defaultdict[str, list[str]] = defaultdict(list)
         self._taken: dict[tuple[str, Path], str] = {}
 
-    def of(self, kind: str, path: Path) -> str:
-        """The same for the same path until it is given back."""
+    def of(self, kind: str, path: Path, *, is_new: bool = False) -> str:
+        """The same for the same path until it is given back; `is_new`, one that nobody had."""
         if (kind, path) not in self._taken:
             free = self._free[kind]
-            self._taken[kind, path] = free.pop() if free else _name(path)
+            self._taken[kind, path] = free.pop() if free and not is_new else _name(path)
         return self._taken[kind, path]
 
     async def give_back(self, store: PostgresStore) -> None:
@@ -76,6 +79,7 @@ def _name(path: Path) -> str:
 async def _is_emptied(store: PostgresStore) -> bool:
     schema = quoted(store.address.schema)
     emptied = [f"DELETE FROM {schema}.{table}" for table in TABLES if table not in KEPT]  # noqa: S608
+    emptied.append(f"UPDATE {schema}.meta SET value = '{FLOOR}' WHERE name = 'log_floor'")  # noqa: S608
     renewed = f"UPDATE {schema}.meta SET value = $1 WHERE name = 'incarnation'"  # noqa: S608
 
     async def empty(connection: Connection) -> bool:

@@ -69,11 +69,14 @@ class Servers:
 SERVERS = Servers()
 
 
-def store_url(kind: str, path: Path) -> str:
-    """The URL of a store of this kind: the same for the same path, and no other for another."""
+def store_url(kind: str, path: Path, *, is_new: bool = False) -> str:
+    """The URL of a store of this kind: the same for the same path, and no other for another.
+
+    `is_new`: not even set up by a test before, for one that wants it divided in another way.
+    """
     if kind in NAMED_BY:
         is_schema = _PLACE[kind] == "schema"
-        place = SCHEMAS.of(kind, path) if is_schema else _prefix(path)
+        place = SCHEMAS.of(kind, path, is_new=is_new) if is_schema else _prefix(path)
         return f"{SERVERS.url(kind)}?{_PLACE[kind]}={place}"
     return "memory://" if kind == "memory" else f"sqlite:///{path}?synchronous=NORMAL"
 

@@ -10,6 +10,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -75,10 +76,16 @@ class Source:
         return PurePosixPath(self.path).name
 
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path)
+        return parsed(self)
 
     def at(self, line: int, what: str) -> str:
         return f"{self.path}:{line}: {what}"
+
+
+@lru_cache(maxsize=1)
+def parsed(source: Source) -> ast.Module:
+    """Kept for the next rule that is asked about the same file; more would not fit."""
+    return ast.parse(source.text, source.path)
 
 
 def long_file(source: Source) -> Iterator[str]:
@@ -328,6 +335,7 @@ def imported(node: ast.AST) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
+@cache
 def comments(source: Source) -> list[tuple[int, str]]:
     if source.path.endswith(".sql"):
         lines = enumerate(source.text.splitlines(), 1)

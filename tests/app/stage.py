@@ -6,6 +6,7 @@ No test lives here.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -18,9 +19,21 @@ PATIENCE_SECONDS = 30.0
 
 @asynccontextmanager
 async def running(app: App, *, lanes: tuple[str, ...] = ()) -> AsyncIterator[App]:
-    """The app at work, for a bounded time."""
-    async with asyncio.timeout(PATIENCE_SECONDS), app.running(lanes=lanes):
-        yield app
+    """The app at work, for a bounded time; before it is over, what everybody waits for is told."""
+    loop = asyncio.get_running_loop()
+    alarm = loop.call_later(PATIENCE_SECONDS - 1.0, _tell_what_waits, app)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), app.running(lanes=lanes):
+            yield app
+    finally:
+        alarm.cancel()
+
+
+def _tell_what_waits(app: App) -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stdout)
+    for duty in app.health():
+        sys.stdout.write(f"{duty}\n")
 
 
 class Gate:

@@ -10,13 +10,14 @@ from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Event, Execution, Feed, Loaded, Query, Want
-from flowfabric.core.states import TERMINAL, AttemptLifecycle
+from flowfabric.core.states import TERMINAL, AttemptLifecycle, State
 from flowfabric.store import Store
 from flowfabric.testing.invariants import broken_promises
 
 ALL = 1_000_000
 PAGE = 500
 COUNTERS = ("completed", "failed", "cancelled", "expired", "skipped")
+UNFINISHED = tuple(state for state in State if state not in TERMINAL)
 
 
 async def everything(store: Store) -> list[Execution]:
@@ -25,11 +26,10 @@ async def everything(store: Store) -> list[Execution]:
 
 async def unfinished(store: Store) -> list[str]:
     """Executions that have not ended, and flows that are not settled."""
-    rows = [f"{row.id} is {row.state}" for row in await everything(store)]
-    ended = {str(state) for state in TERMINAL}
+    rows = await store.find(Query(states=UNFINISHED, limit=ALL))
     flows = await store.find_flows(FlowQuery(unsettled=True, limit=PAGE))
     return [
-        *(said for said in rows if said.rpartition(" ")[2] not in ended),
+        *(f"{row.id} is {row.state}" for row in rows),
         *(f"flow {flow.id} is not settled: {flow}" for flow in flows),
     ]
 

@@ -24,7 +24,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.build import execution_id
-from tests.cli.command import ff
+from tests.cli.command import ff, ff_process
 
 VERBS = 400
 ID = execution_id(0)
@@ -181,7 +181,7 @@ def test_every_verb_has_somebody_to_do_it() -> None:
 
 
 def test_processes_contend_and_do_no_harm() -> None:
-    ran = ff(
+    ran = ff_process(
         *("bench", "contend", "--store", "sqlite?synchronous=NORMAL"),
         *("--processes", "2", "--verbs", "200", "--json"),
     )

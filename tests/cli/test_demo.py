@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.cli.demo.crew import Crew
-from tests.cli.command import LIMIT_SECONDS, ff
+from tests.cli.command import LIMIT_SECONDS, ff_process
 
 ORDERS = 6
 MEMBERS = 4 + 3 + 1 + 3 + 1 + 3
@@ -40,7 +40,7 @@ def is_running(process_id: int) -> bool:
 
 def test_a_killed_worker_loses_nothing(scratch: Path) -> None:
     arguments = ("demo", "--orders", str(ORDERS), "--json")
-    ran = ff(*arguments, env={"TMPDIR": str(scratch), "FORCE_COLOR": "1"})
+    ran = ff_process(*arguments, env={"TMPDIR": str(scratch), "FORCE_COLOR": "1"})
     assert ran.returncode == 0, ran.stderr
     (text,) = ran.stdout.splitlines()
     proof = json.loads(text)
@@ -141,7 +141,7 @@ def test_a_worker_that_cannot_start_is_reported(scratch: Path, tmp_path: Path) -
         encoding="utf-8",
     )
     path = os.pathsep.join(part for part in (str(tmp_path), os.environ.get("PYTHONPATH")) if part)
-    ran = ff("demo", env={"TMPDIR": str(scratch), "PYTHONPATH": path})
+    ran = ff_process("demo", env={"TMPDIR": str(scratch), "PYTHONPATH": path})
     assert ran.returncode == 1
     assert re.fullmatch(r"Error: worker \d stopped with code 3: no room for a worker\n", ran.stderr)
     assert list(scratch.iterdir()) == []

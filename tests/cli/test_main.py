@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from flowfabric.cli.main import app
-from tests.cli.command import ff
+from tests.cli.command import ff, ff_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,7 +74,7 @@ def test_the_version_is_that_of_the_package() -> None:
         expected = version("flowfabric")
     except PackageNotFoundError:
         expected = "0+unknown"
-    ran = ff("--version")
+    ran = ff_process("--version")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"flowfabric {expected}\n", "")
 
 

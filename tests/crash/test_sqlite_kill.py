@@ -7,7 +7,7 @@ import random
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,7 @@ PROCESSES = 3
 DEATHS = {"small": 4, "long": 120}
 TICKS_TO_OPEN = 25
 TICKS = 600
+PROGRESS_EVERY = 10
 
 
 def integrity(path: Path) -> str:
@@ -125,10 +126,12 @@ class Lab:
 
 
 async def test_what_was_acknowledged_survives_kills_at_any_moment(
-    tmp_path: Path, size: Size
+    tmp_path: Path, size: Size, progress: Callable[[str], None]
 ) -> None:
     lab, chance = Lab(tmp_path / "crash.db"), random.Random(2026)
-    for _ in range(ROUNDS[size]):
+    for number in range(ROUNDS[size]):
+        if number and number % PROGRESS_EVERY == 0:
+            progress(f"{number} of {ROUNDS[size]} rounds")
         await lab.kill(
             [Victim(chance.getrandbits(31), lines=chance.randint(1, 400)) for _ in range(PROCESSES)]
         )
@@ -137,10 +140,14 @@ async def test_what_was_acknowledged_survives_kills_at_any_moment(
     sys.stdout.write(f"{ROUNDS[size]} rounds of {PROCESSES} processes killed: {lab}\n")
 
 
-async def test_a_process_may_die_inside_any_statement(tmp_path: Path, size: Size) -> None:
+async def test_a_process_may_die_inside_any_statement(
+    tmp_path: Path, size: Size, progress: Callable[[str], None]
+) -> None:
     lab, chance = Lab(tmp_path / "crash.db"), random.Random(7)
     ticks = sorted(chance.randint(1, TICKS) for _ in range(DEATHS[size]))
     for seed, tick in enumerate(ticks):
+        if seed and seed % PROGRESS_EVERY == 0:
+            progress(f"{seed} of {len(ticks)} deaths")
         await lab.kill([Victim(seed, tick=tick)])
     assert lab.told.completed
     sys.stdout.write(f"{len(ticks)} processes died inside a statement: {lab}\n")

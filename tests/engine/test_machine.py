@@ -69,7 +69,9 @@ PROGRESS_EVERY = 50
 
 @pytest.mark.lab
 @pytest.mark.parametrize("kind", SIZES)
-def test_a_store_lives_through_the_same_histories(kind: str, size: Size, tmp_path: Path) -> None:
+def test_a_store_lives_through_the_same_histories(
+    kind: str, size: Size, tmp_path: Path, progress: Callable[[str], None]
+) -> None:
     """Beside the memory store: the same answers and the same records after every step."""
     numbers = count()
     counts = FEW if "valkey" in kind else None
@@ -77,7 +79,7 @@ def test_a_store_lives_through_the_same_histories(kind: str, size: Size, tmp_pat
     def both(clock: VirtualClock) -> Sequence[Store]:
         number = next(numbers)
         if number and number % PROGRESS_EVERY == 0:
-            sys.stdout.write(f"memory and {kind}: {number} histories\n")
+            progress(f"{number} histories")
         url = store_url(kind, tmp_path / f"{number}.db")
         return [MemoryStore(clock, counts), open_store(url, clock=clock, counts=counts)]
 
@@ -156,4 +158,4 @@ def forgotten_line(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Broken):
-        play(in_memory, lasting(1_000, 50, phases=(Phase.generate,)))
+        play(in_memory, lasting(1_000, 100, phases=(Phase.generate,)))

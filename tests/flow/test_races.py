@@ -36,6 +36,7 @@ def fan_in(flow: FlowId, width: int) -> Plan:
     return plan([*names, "x"], edges, flow=flow)
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_fan_in_is_counted_exactly_by_dispatchers_with_disjoint_lines(
     desk: FlowDesk, stage: Stage, size: Size, is_lost: bool
@@ -69,6 +70,7 @@ async def test_a_fan_in_is_counted_exactly_by_dispatchers_with_disjoint_lines(
         assert await desk.lines(flow) == []
 
 
+@pytest.mark.lab
 async def test_dispatchers_that_keep_no_lease_end_a_flow_as_one_would(
     desk: FlowDesk, stage: Stage, stranger: Store, size: Size
 ) -> None:

@@ -74,6 +74,7 @@ async def test_an_end_dispatched_while_an_edge_is_attached_resolves_it(
     assert (await desk.counters(), await desk.lines()) == ({"completed": 1}, [])
 
 
+@pytest.mark.lab
 async def test_edges_attached_and_ends_of_upstreams_meet_by_chance(
     desk: FlowDesk, stage: Stage, size: Size
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_cancel_that_a_completion_overtook_is_told_what_happened(
     assert await desk.counters() == {"completed": 1}
 
 
+@pytest.mark.lab
 async def test_cancels_and_completions_meet_by_chance(
     desk: FlowDesk, stage: Stage, size: Size
 ) -> None:
@@ -243,6 +245,7 @@ class Slow(FaultyStore):
         return done
 
 
+@pytest.mark.lab
 async def test_leases_are_kept_while_a_big_flow_is_submitted(
     desk: FlowDesk, stage: Stage, size: Size
 ) -> None:

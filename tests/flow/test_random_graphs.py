@@ -4,9 +4,12 @@ allows that is written from the rules, not from the core.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from random import Random
 from typing import NamedTuple
+
+import pytest
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, Join, OnSatisfied
@@ -35,6 +38,7 @@ RETRY_MS = 1_000
 RETRIES = 2
 LIVES = 3
 TOKENS = count(1)
+PROGRESS_EVERY = 100
 
 
 class World(NamedTuple):
@@ -222,10 +226,13 @@ def worlds(kind: str) -> range:
     return range(small * 20 if SIZE == "long" else small)
 
 
+@pytest.mark.lab
 async def test_a_random_graph_ends_as_the_rules_say(
-    store: Store, store_kind: str, clock: VirtualClock
+    store: Store, store_kind: str, clock: VirtualClock, progress: Callable[[str], None]
 ) -> None:
     for seed in worlds(store_kind):
+        if seed and seed % PROGRESS_EVERY == 0:
+            progress(f"{seed} graphs")
         play = Play(store, clock, world_of(seed), flow_id(seed + 1), is_known=seed % 2 == 1)
         try:
             await play.run()

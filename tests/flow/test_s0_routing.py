@@ -36,7 +36,8 @@ async def test_s0_1_s0_2_a_store_says_how_it_is_divided(
     store_kind: str, clock: VirtualClock, tmp_path: Path
 ) -> None:
     counts = PartitionCounts(flow=8, budget=2, quota=3)
-    store = open_store(store_url(store_kind, tmp_path / "store.db"), clock=clock, counts=counts)
+    url = store_url(store_kind, tmp_path / "store.db", is_new=True)
+    store = open_store(url, clock=clock, counts=counts)
     try:
         desk = FlowDesk(store, clock)
         await desk.engine.open()

@@ -31,7 +31,9 @@ TROUBLE = {"killed", "stopped", "error", "reply lost", "delayed", "hint lost", "
 
 
 @pytest.mark.lab
-def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(size: Size) -> None:
+def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(
+    size: Size, progress: Callable[[str], None]
+) -> None:
     seeds, steps = SIZES[size]
     calls = 0
     faults: Counter[str] = Counter()
@@ -42,6 +44,7 @@ def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(size: Size) -> Non
         calls += played.steps
         faults.update(played.faults)
         counts.update(played.counts)
+        progress(f"seed {seed}, {calls} calls")
     assert calls >= len(seeds) * steps
     assert faults.keys() >= TROUBLE
     assert counts["purged"] >= counts["flows"] > 0

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from asyncpg import InternalClientError
 
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Query, Want
@@ -53,6 +54,23 @@ async def test_a_read_whose_connection_is_lost_is_tried_again(
 
     assert await store._read(unlucky) == 1
     assert tries == [0, 1]
+
+
+async def test_a_connection_that_the_driver_lost_track_of_is_replaced(store: PostgresStore) -> None:
+    """It is told of the end of its session at any moment, also while it begins to send."""
+    used: list[Connection] = []
+
+    async def unlucky(connection: Connection) -> int:
+        used.append(connection)
+        if len(used) == 1:
+            raise InternalClientError("cannot switch to state 12")
+        return len(await connection.ask("SELECT 1"))
+
+    assert await store._read(unlucky) == 1
+    assert (used[0].is_closed(), used[1].is_closed()) == (True, False)
+    used.clear()
+    with pytest.raises(StoreUnavailable):
+        await store._write(unlucky)
 
 
 async def test_a_write_whose_connection_is_lost_is_not_tried_again(

@@ -6,12 +6,13 @@ import os
 import pwd
 import select
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flowfabric.errors import InvalidInput, MissingExtra, StoreUnavailable
-from flowfabric.testing.servers import postgres, postgres_server, wheels
+from flowfabric.testing.servers import PostgresServer, postgres, postgres_server, wheels
 from tests.testing.servers.psql import ask
 
 HIGHEST_PORT = 55_535
@@ -32,18 +33,22 @@ def test_it_is_the_version_that_was_asked_for_and_synchronises(version: int, roo
     assert list(room.iterdir()) == []
 
 
-def test_settings_reach_the_server_as_they_are() -> None:
-    settings = {"fsync": "off", "cluster_name": "it's a \\ test"}
-    with postgres_server(settings=settings) as server:
-        assert ask(server, "SHOW fsync") == "off"
-        assert ask(server, "SHOW cluster_name") == "it's a \\ test"
+@pytest.fixture(scope="module")
+def shared() -> Iterator[PostgresServer]:
+    """One that is only looked at."""
+    with postgres_server(settings={"fsync": "off", "cluster_name": "it's a \\ test"}) as server:
+        yield server
 
 
-def test_nobody_gets_in_without_the_password() -> None:
-    with postgres_server() as server:
-        wrong = server.url.replace(server.password, "guess")
-        assert "password authentication failed" in ask(server, "SELECT 1", url=wrong)
-        assert ask(server, "SELECT 1") == "1"
+def test_settings_reach_the_server_as_they_are(shared: PostgresServer) -> None:
+    assert ask(shared, "SHOW fsync") == "off"
+    assert ask(shared, "SHOW cluster_name") == "it's a \\ test"
+
+
+def test_nobody_gets_in_without_the_password(shared: PostgresServer) -> None:
+    wrong = shared.url.replace(shared.password, "guess")
+    assert "password authentication failed" in ask(shared, "SELECT 1", url=wrong)
+    assert ask(shared, "SELECT 1") == "1"
 
 
 def test_data_and_port_outlive_a_stop_a_kill_and_a_restart() -> None:
@@ -98,14 +103,13 @@ def test_a_failed_start_says_why_and_leaves_nothing(room: Path) -> None:
 
 
 def test_a_port_that_somebody_took_meanwhile_is_left_to_them(
-    monkeypatch: pytest.MonkeyPatch,
+    shared: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with postgres_server() as first:
-        offers = [first.port, first.port, first.port + 1]
-        monkeypatch.setattr(postgres, "free_port", lambda: offers.pop(0))
-        with postgres_server() as second:
-            assert second.port == first.port + 1
-            assert ask(second, "SELECT 1") == "1"
+    offers = [shared.port, shared.port, shared.port + 1]
+    monkeypatch.setattr(postgres, "free_port", lambda: offers.pop(0))
+    with postgres_server() as second:
+        assert second.port == shared.port + 1
+        assert ask(second, "SELECT 1") == "1"
     assert offers == []
 
 

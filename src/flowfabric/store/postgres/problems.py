@@ -27,6 +27,8 @@ LOST: tuple[type[Exception], ...] = (
     errors.IdleSessionTimeoutError,
     *NOT_YET,
     InterfaceError,
+    # The driver was told of the end while it began to send.
+    errors.InternalClientError,
     OSError,
     TimeoutError,
     EOFError,
@@ -36,7 +38,13 @@ UNDONE: tuple[type[Exception], ...] = (
     errors.SerializationError,
     errors.DeadlockDetectedError,
 )
-DRIVER_ERRORS: tuple[type[Exception], ...] = (PostgresError, InterfaceError, OSError, EOFError)
+DRIVER_ERRORS: tuple[type[Exception], ...] = (
+    PostgresError,
+    InterfaceError,
+    errors.InternalClientError,
+    OSError,
+    EOFError,
+)
 
 _HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
     (

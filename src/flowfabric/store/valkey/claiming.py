@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from flowfabric.core.ids import PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Claim, Lease
-from flowfabric.store.valkey.answers import Change, answer_of
+from flowfabric.errors import ClockSkew
+from flowfabric.store.valkey.answers import Answer, Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
 from flowfabric.store.valkey.codec import Taken, bytes_of, peek_of, scored, taken_of, uuid_of
 from flowfabric.store.valkey.heads import lease_of
 from flowfabric.store.valkey.hinting import Hinting
-from flowfabric.store.valkey.link import Cell
+from flowfabric.store.valkey.link import Cell, Reply
 from flowfabric.store.valkey.writing import Keys, Moment, hint_name
 
 PARTITIONS_AT_ONCE = 16
@@ -79,20 +80,30 @@ class Claiming:
             return await self._take([function("claim_hinted", scope, *c) for c in cells], ask)
         taken: list[Lease] = []
         while len(taken) < ask.limit:
-            shares = await self._shares(ask, moment, ask.limit - len(taken))
-            calls = [
-                function("claim", self._keys.partition(number), *self._cells(ask, moment, share))
-                for number, share in shares.items()
-            ]
-            more = await self._take(calls, ask)
+            try:
+                more = await self._shared(ask, moment, ask.limit - len(taken))
+            except ClockSkew:
+                # It took so long that its time is over: what it has is held, and is its answer.
+                if not taken:
+                    raise
+                break
             if not more:
                 break
             taken += more
         return _sorted(taken)
 
+    async def _shared(self, ask: Claim, moment: Moment, limit: int) -> list[Lease]:
+        """Of each partition its share of the best."""
+        shares = await self._shares(ask, moment, limit)
+        calls = [
+            function("claim", self._keys.partition(number), *self._cells(ask, moment, share))
+            for number, share in shares.items()
+        ]
+        return await self._take(calls, ask)
+
     async def _take(self, calls: Sequence[Call], ask: Claim) -> list[Lease]:
         replies = await self._caller.all(calls)
-        answers = [answer_of(reply, ask.now_ms) for reply in replies]
+        answers = _in_time(replies, ask.now_ms)
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         return await self._leases([row for a in answers for row in taken_of(a.value)])
 
@@ -183,6 +194,20 @@ class Claiming:
                 partition = int(number)
                 best[partition] = min(score, best.get(partition, score))
         return sorted(best, key=lambda partition: best[partition])[:PARTITIONS_AT_ONCE]
+
+
+def _in_time(replies: Sequence[Reply], now_ms: int) -> list[Answer]:
+    """A call that came too late has taken nothing; whoever is told so must not hold anything."""
+    answers: list[Answer] = []
+    late: ClockSkew | None = None
+    for reply in replies:
+        try:
+            answers.append(answer_of(reply, now_ms))
+        except ClockSkew as error:
+            late = error
+    if late is not None and not any(taken_of(answer.value) for answer in answers):
+        raise late
+    return answers
 
 
 def _sorted(leases: list[Lease]) -> list[Lease]:

@@ -71,7 +71,7 @@ class PostgresServer:
         self._account = _account()
         self._folder = keeper.folder
         self._data = keeper.folder / "data"
-        self._settings = _SETTINGS | dict(settings)
+        self._settings = _SETTINGS | {_checked(name): value for name, value in settings.items()}
         self._process = ServerProcess(keeper, "postgres")
         self._install = postgres_install(version)
         if self._account is not None:
@@ -155,7 +155,7 @@ class PostgresServer:
         secret.unlink()
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as configuration:
             for name, value in self._settings.items():
-                configuration.write(f"{_checked(name)} = '{_quoted(value)}'\n")
+                configuration.write(f"{name} = '{_quoted(value)}'\n")
 
     def _copy(self, process: ServerProcess, primary: PostgresServer) -> None:
         """All that the primary has; from its start on this one follows it, as a standby."""
