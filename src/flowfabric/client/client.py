@@ -149,7 +149,7 @@ class Client:
         return flow_execution_id(flow, text, self._engine.counts)
 
     def member_order(self, request: Request, id: ExecutionId) -> Order:
-        return msgspec.structs.replace(self._order(request), id=id)
+        return self._order(request, id)
 
     async def submit_flow(self, plan: Plan) -> FlowHandle:
         """Make the whole flow; all its members can be waited for from the beginning."""
@@ -189,11 +189,11 @@ class Client:
             raise submitted.error
         return self.handle(submitted.id, decode)
 
-    def _order(self, request: Request) -> Order:
+    def _order(self, request: Request, id: ExecutionId | None = None) -> Order:
         now_ms = self._engine.clock.now_ms()
         delay, limit = request.delay_ms, request.deadline_in_ms
         return Order(
-            id=self._mint(request.key, now_ms),
+            id=id or self._mint(request.key, now_ms),
             namespace=self._engine.namespace,
             lane=request.lane,
             kind=request.kind,

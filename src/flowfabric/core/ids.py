@@ -12,6 +12,7 @@ from binascii import crc_hqx
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import NewType
 from uuid import UUID
 
@@ -208,6 +209,8 @@ def uuid7(now_ms: int, random_bits: int) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+# All members of a flow are where it is.
+@lru_cache(maxsize=1024)
 def flow_partition(flow_id: FlowId, counts: PartitionCounts) -> int:
     return _uuid_crc16(flow_id, "flow_id") % counts.flow
 
