@@ -95,6 +95,11 @@ async def test_each_commit_is_small_and_nothing_runs_before_the_last(
         await desk.ended(*names)
     shown = await desk.engine.replay(member("a"), downstream=True)
     assert shown is PublicState.WAITING_CHILDREN
+    told = await desk.engine.read.explain(member("a"))
+    assert (told.sentence, told.wakes) == (
+        "replayed; held until those that depended on it are taken back",
+        "dependencies",
+    )
     (line,) = await desk.lines()
     assert (line.kind, line.execution, line.generation) == (LineKind.REOPEN, member("a"), 1)
     store = Sizes(desk.store)
@@ -184,7 +189,7 @@ async def test_an_end_that_nobody_was_told_of_is_taken_back_with_the_rest(
     store = Greedy(desk)
     rival = FlowDesk(store, desk.clock)
     if by_hint:
-        rival.dispatcher.hear(Hint(flows=[FLOW], lines=[line]))
+        rival.dispatcher.hear(Hint(flows=(FLOW,), lines=(line,)))
         await rival.dispatcher.run_once(everything=False)
     else:
         await rival.dispatcher.dispatch(line)
