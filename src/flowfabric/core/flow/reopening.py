@@ -13,7 +13,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from flowfabric.core.flow.members import release
-from flowfabric.core.flow.model import Edge, EdgeState, Group, GroupState, Line, LineKind, line_id
+from flowfabric.core.flow.model import (
+    NOT_PINNED,
+    Edge,
+    EdgeState,
+    Group,
+    GroupState,
+    Line,
+    LineKind,
+    line_id,
+)
 from flowfabric.core.flow.replay import (
     Opened,
     depends,
@@ -72,43 +81,45 @@ def hold_back(work: Round, row: Execution, view: View, reason: str) -> None:
     )
 
 
-def reopen(
-    work: Round, line: Line, portion: Sequence[ExecutionId], view: View, opened: Opened
-) -> bool:
-    """Take these members back. False: there is only one, with more edges than fit; until the last
-    of them its group stays as it is, so that it is found again."""
-    mine = set(portion)
-    entering = [
+def to_open(
+    edges: Iterable[Edge], ids: Collection[ExecutionId], again: Collection[ExecutionId]
+) -> list[Edge]:
+    """What enters these members from others that are taken back."""
+    return [
         edge
-        for edge in view.edges
-        if edge.downstream in mine
-        and edge.upstream in opened.again
-        and edge.state is not EdgeState.PENDING
+        for edge in edges
+        if edge.downstream in ids and edge.upstream in again and edge.state is not EdgeState.PENDING
     ]
-    if len(entering) > opened.limit:
-        entering.sort(key=lambda edge: _is_needed(work, edge))
-        open_again(work, entering[: opened.limit], opened)
+
+
+def needed_last(edges: Iterable[Edge], groups: Iterable[Group]) -> list[Edge]:
+    """Those by which a member is found to depend on its upstreams go last; until then it is found
+    again, because its groups stay as they are as long as it has ended."""
+    states = {group.key: group.state for group in groups}
+    return sorted(edges, key=lambda edge: depends(edge, states.get(edge.group_key)))
+
+
+def is_asked_about(edge: Edge, again: Collection[ExecutionId]) -> bool:
+    """Whether it matters what became of its upstream when the edges of a group are counted anew."""
+    if edge.state is EdgeState.PENDING:
         return False
+    return edge.upstream in again or edge.attempt == NOT_PINNED
+
+
+def reopen(work: Round, line: Line, ids: Sequence[ExecutionId], view: View, opened: Opened) -> None:
+    """Take these members back, with all that enters them."""
     # One that ran once more meanwhile, for the last time that it may, is left alone.
-    able = {id for id in portion if not _is_left(work.head(id))}
-    theirs = [edge for edge in entering if edge.downstream in able]
-    open_again(work, theirs, opened, recount=view.edges)
+    able = {id for id in ids if not _is_left(work.head(id))}
+    open_again(work, to_open(view.edges, able, opened.again), opened, recount=view.edges)
     told = ends_of(view.lines)
-    for id in portion:
+    for id in ids:
         row = work.head(id)
         if row is not None and id in able:
             take_back(work, row, told, line.about)
-    return True
 
 
 def _is_left(row: Execution | None) -> bool:
     return row is None or (row.state in TERMINAL and _is_exhausted(row))
-
-
-def _is_needed(work: Round, edge: Edge) -> bool:
-    """Those by which the member is found to depend on its upstreams go last."""
-    group = work.group(edge.group_key)
-    return depends(edge, None if group is None else group.state)
 
 
 def let_go(work: Round, line: Line, view: View) -> None:

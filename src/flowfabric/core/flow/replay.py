@@ -108,12 +108,10 @@ def depends(edge: Edge, group: GroupState | None) -> bool:
 
 
 class Opened(NamedTuple):
-    """Whose ends are taken back: `again`; of `taken` it has happened before, with this generation.
-    `limit`: how many edges one commit may open."""
+    """Whose ends are taken back: `again`; of `taken` that has happened, with this generation."""
 
     again: Collection[ExecutionId]
     taken: Mapping[ExecutionId, int] = {}
-    limit: int = 0
 
 
 def replay_member(
