@@ -164,7 +164,7 @@ class Greedy(FaultyStore):
 
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
         answers = await super().commit_each(batch, now_ms)
-        self.taken += await self._desk.claim(10)
+        self.taken.extend(await self._desk.claim(10))
         return answers
 
 

@@ -146,7 +146,8 @@ class Reopening:
         known = views[0].heads.keys() if views else set()
         ends = sorted({edge.upstream for edge in edges} - known)
         pages = [ends[start : start + PAGE] for start in range(0, len(ends), PAGE)]
-        views += await self._store.graph([Sight(flow=flow.id, heads=page) for page in pages])
+        far = await self._store.graph([Sight(flow=flow.id, heads=page) for page in pages])
+        views = [*views, *far]
         if any(view.flow is None or view.flow.rev != flow.rev for view in views):
             return None
         heads = {id: head for view in views for id, head in view.heads.items()}
@@ -165,7 +166,7 @@ def _step(work: Round, line: Line, walk: Walk, view: View) -> Walk:
         open_again(work, some, opened)
         wide = {**walk.wide, portion[0]: walk.wide[portion[0]][len(some) :]}
         return Walk(line.id, walk.rev + 1, walk.left, wide)
-    reopen(work, line, portion, view, opened)
+    reopen(work, portion, view, opened, reason=line.about)
     return Walk(line.id, walk.rev + 1, walk.left[len(portion) :], walk.wide)
 
 

@@ -106,7 +106,9 @@ def is_asked_about(edge: Edge, again: Collection[ExecutionId]) -> bool:
     return edge.upstream in again or edge.attempt == NOT_PINNED
 
 
-def reopen(work: Round, line: Line, ids: Sequence[ExecutionId], view: View, opened: Opened) -> None:
+def reopen(
+    work: Round, ids: Sequence[ExecutionId], view: View, opened: Opened, *, reason: str
+) -> None:
     """Take these members back, with all that enters them."""
     # One that ran once more meanwhile, for the last time that it may, is left alone.
     able = {id for id in ids if not _is_left(work.head(id))}
@@ -115,7 +117,7 @@ def reopen(work: Round, line: Line, ids: Sequence[ExecutionId], view: View, open
     for id in ids:
         row = work.head(id)
         if row is not None and id in able:
-            take_back(work, row, told, line.about)
+            take_back(work, row, told, reason)
 
 
 def _is_left(row: Execution | None) -> bool:
