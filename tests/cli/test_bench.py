@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.bench import idle, replicas
+from flowfabric.cli.bench import flows, idle, replicas
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
 from tests.cli.command import ff
@@ -155,6 +155,12 @@ def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> No
     assert list(figures) == keys
     for value in figures.values():
         assert list(value) == ["p50", "p95", "p99"] if isinstance(value, dict) else value
+
+
+async def test_in_memory_the_rest_of_the_process_waits_as_long_as_the_submit_takes() -> None:
+    with open_target("memory") as target:
+        figures = await flows.submit(target, 600, 600)
+    assert figures.longest_stall_ms > 0
 
 
 async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Shift, Value, Writer
 from flowfabric.core.states import Reason, State
 from flowfabric.core.transition import Changeset, Seen, Transition
-from flowfabric.engine import round_by_hand
+from flowfabric.engine import doctor, round_by_hand
 from flowfabric.engine.doctor import DUTY_GRACE_MS, Diagnosis, Doctor, Kind, require_store
 from flowfabric.engine.janitor import CHORES
 from flowfabric.engine.sweeping import Report
@@ -22,8 +22,9 @@ from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.build import TTL_MS, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
-from flowfabric.testing.flows import FLOW, member, plan
+from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from flowfabric.testing.invariants import broken_promises
+from tests.corrupter import raw_client
 from tests.flow.desk import FlowDesk
 
 
@@ -112,6 +113,25 @@ async def test_what_is_parked_or_fails_is_named(desk: FlowDesk) -> None:
         (Kind.PARKED, FLOW),
     }
     assert "bad luck" in found[Kind.PARKED, order(0).id]
+
+
+async def test_a_parked_flow_is_named_though_all_its_members_have_ended(
+    desk: FlowDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PAGE", 1)
+    for number in (1, 2):
+        flow = flow_id(number)
+        await desk.draw(plan("ab", flow=flow))
+        await desk.end("a", "b", flow=flow)
+    raw = raw_client(desk.store)
+    parked = await desk.flow(flow_id(2))
+    await raw.write(parked, "failures", "12")
+    await raw.write(await desk.flow(flow_id(2)), "parked", "worse luck")
+    (found,) = (await examined(desk)).findings
+    assert (found.kind, found.subject) == (Kind.PARKED, flow_id(2))
+    assert found.sentence == "flow: worse luck"
+    await raw.write(await desk.flow(flow_id(1)), "state", "melted")
+    assert await named(desk) == {(Kind.PARKED, flow_id(2)), (Kind.UNREADABLE, flow_id(1))}
 
 
 async def test_what_cannot_be_read_is_named(desk: FlowDesk, corrupter: Corrupter) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from flowfabric.core.flow.eligibility import Standing
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import (
     EdgeKind,
@@ -129,6 +130,35 @@ async def test_a_skipped_member_waits_for_its_upstreams_to_be_replayed(desk: Flo
     assert await desk.states("abc") == {"a": "completed", "b": "waiting", "c": "skipped"}
     await desk.ended("b")
     assert await desk.counters() == {"completed": 2, "skipped": 1}
+
+
+async def test_a_replayed_member_says_which_upstreams_must_be_replayed(desk: FlowDesk) -> None:
+    await desk.draw(plan("abcx", "a>x b>x c>x"))
+    await desk.ended("a")
+    await desk.ended("b", "c", outcome="failed")
+    await desk.engine.replay(member("x"))
+    told = await desk.engine.read.explain(member("x"))
+    assert set(told.to_replay) == {member("b"), member("c")}
+    assert (told.wakes, told.eligibility) == ("operator", Standing.BLOCKED)
+    before = "waiting for upstreams that ended before it was replayed; replay"
+    assert told.sentence == f"{before} {told.to_replay[0]} and 1 more"
+    await desk.engine.replay(member("b"))
+    told = await desk.engine.read.explain(member("x"))
+    assert (told.sentence, told.to_replay) == (f"{before} {member('c')}", (member("c"),))
+    await desk.engine.replay(member("c"))
+    told = await desk.engine.read.explain(member("x"))
+    assert told.sentence == "waiting for 2 of the 3 executions it depends on"
+    assert (told.wakes, told.to_replay) == ("dependencies", ())
+
+
+async def test_who_can_still_get_enough_needs_no_other_replay(desk: FlowDesk) -> None:
+    await desk.draw(plan("abx", "a>x b>x", policies={"x": FIRST}))
+    await desk.ended("a", "b", outcome="failed")
+    await desk.engine.replay(member("x"))
+    assert len((await desk.engine.read.explain(member("x"))).to_replay) == 2
+    await desk.engine.replay(member("a"))
+    told = await desk.engine.read.explain(member("x"))
+    assert (told.wakes, told.to_replay) == ("dependencies", ())
 
 
 async def test_who_was_cancelled_while_it_waited_waits_only_for_what_is_open(

@@ -13,7 +13,10 @@ from flowfabric.core.flow.graph import Link, Plan
 from flowfabric.core.ids import FlowId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.janitor import CHORES, Janitor, Shed
+from flowfabric.engine.loop import Loop
 from flowfabric.engine.outcomes import Completed
+from flowfabric.engine.telemetry import Telemetry
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store import Store, open_store
 from flowfabric.store.trips import Count
@@ -28,6 +31,8 @@ from tests.servers import store_url
 # Not a multiple of any interval: what happens at a boundary would count or not, by chance.
 SETTLE_SECONDS = 36.7
 MINUTE_SECONDS = 60.0
+# Duties that begin together would share a transaction here and there, by chance.
+APART_SECONDS = 0.0137
 
 MEASURED = {
     *("submit_1", "submit_100", "claim_1", "claim_100", "complete_1", "complete_100"),
@@ -148,7 +153,7 @@ def fan(width: int, flow: FlowId) -> Plan:
 def test_an_idle_minute_costs_what_the_table_says(
     store_kind: str, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    """One engine and one worker, and nothing to do."""
+    """One worker and one engine with all its duties at their usual intervals, and nothing to do."""
 
     async def idle(loop: WarpLoop) -> Count:
         store = watched(open_store(store_url(store_kind, tmp_path / "idle.db"), clock=clock))
@@ -159,16 +164,21 @@ def test_an_idle_minute_costs_what_the_table_says(
         store.hints.subscribe(lambda _: None)
         await passed(1.0)
         worker = Worker(engine, {}, name=WORKER, lanes=[LANE])
-        timekeeper = Timekeeper(store, engine.clock)
+        loops = duties(engine)
         async with asyncio.TaskGroup() as group:
             group.create_task(worker.run())
-            group.create_task(timekeeper.loop.run())
+            for each in loops:
+                group.create_task(each.run())
+                await passed(APART_SECONDS)
             await passed(SETTLE_SECONDS)
             before = store.trips.count
             await passed(MINUTE_SECONDS)
             spent = store.trips.count.since(before)
             worker.stop()
-            timekeeper.loop.stop()
+            for each in loops:
+                each.stop()
+        assert {each.name for each in loops} == {"timekeeper", "dispatcher", *CHORES}
+        assert all(each.rounds > 1 and not each.failures for each in loops)
         await engine.close()
         return spent
 
@@ -177,6 +187,15 @@ def test_an_idle_minute_costs_what_the_table_says(
     assert clock.now_ms() - began_ms >= (SETTLE_SECONDS + MINUTE_SECONDS) * 1000
     assert difference(store_kind, "idle_minute", spent) == ""
     assert spent.round_trips < 5 * MINUTE_SECONDS
+
+
+def duties(engine: Engine) -> list[Loop]:
+    """All that an engine does by itself."""
+    shed = Shed(engine.store, engine.clock, Telemetry())
+    timekeeper = Timekeeper(engine.store, engine.clock)
+    engine.hints.subscribe(timekeeper.hear)
+    engine.hints.subscribe(engine.dispatcher.hear)
+    return [timekeeper.loop, engine.dispatcher.loop, *Janitor(shed).loops]
 
 
 async def passed(seconds: float) -> None:

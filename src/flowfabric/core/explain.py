@@ -37,6 +37,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
     eligibility: Standing = Standing.ELIGIBLE
     waits_for: tuple[ExecutionId, ...] = ()
+    to_replay: tuple[ExecutionId, ...] = ()
 
 
 class _Why(NamedTuple):
@@ -55,7 +56,7 @@ def explain(
     waits = waits or Waits(standing_of(row))
     why = _parked(row) if _is_parked(row, now_ms) else _why(row, now_ms, lane)
     if why.wakes == "dependencies":
-        why = _Why(_dependencies(waits), why.wakes)
+        why = _Why(_dependencies(waits), "operator" if waits.to_replay else why.wakes)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
         state=row.state,
@@ -66,6 +67,7 @@ def explain(
         until_ms=why.until_ms,
         eligibility=waits.standing,
         waits_for=waits.unfinished,
+        to_replay=waits.to_replay,
     )
 
 
@@ -97,6 +99,12 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
 
 
 def _dependencies(waits: Waits) -> str:
+    if waits.is_held:
+        return "replayed; held until those that depended on it are taken back"
+    if waits.to_replay:
+        first, others = waits.to_replay[0], len(waits.to_replay) - 1
+        more = f" and {others} more" if others else ""
+        return f"waiting for upstreams that ended before it was replayed; replay {first}{more}"
     if waits.standing is Standing.IMPOSSIBLE:
         return "what it depends on cannot happen any more; it is about to be skipped"
     if waits.standing is Standing.ELIGIBLE:

@@ -53,6 +53,8 @@ def _job(sight: Sight, view: View, now_ms: int) -> Job | None:
     lines = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution in ended]
     if not lines or any(line.next_try_ms > now_ms for line in lines):
         return None
+    if any(line.kind is LineKind.REOPEN for line in view.lines):
+        return None
     return Job(
         flow, lines, now_ms, view=view, is_leased=False, is_all=len(lines) == len(view.lines)
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import Flow, Line, Unreadable
+from flowfabric.core.flow.model import Flow, Line, LineKind, Unreadable
 from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
 from flowfabric.core.ids import ExecutionId, FlowId, parse_uuid
 from flowfabric.core.model import Value
@@ -398,7 +398,9 @@ def _is_ours(job: Job, view: View) -> bool:
 
 
 def _only(line: Line, jobs: Sequence[Job]) -> list[Job]:
-    """The job of this line alone, if it is still there."""
+    """The job of this line alone, if it is still there, and of one that all others wait for."""
     for job in jobs:
-        job.lines = [each for each in job.lines if each.id == line.id]
+        job.lines = [
+            each for each in job.lines if each.id == line.id or each.kind is LineKind.REOPEN
+        ]
     return [job for job in jobs if job.lines]

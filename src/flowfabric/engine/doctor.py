@@ -18,6 +18,7 @@ from flowfabric.core.model import Execution, Malformed, Query
 from flowfabric.core.promise import broken_promise, broken_wait
 from flowfabric.core.states import TERMINAL, State
 from flowfabric.engine.sweeping import report_of
+from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import Corrupt, Refused
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -107,6 +108,7 @@ class Doctor:
         async for row in self._open_rows():
             self._executions += 1
             self._look_at(row)
+        await self._find_troubled_flows()
         await self._look_at_flows()
         timers_lag_ms = await self._timers_lag_ms()
         dispatch_lag_ms = await self._dispatch_lag_ms()
@@ -164,6 +166,20 @@ class Doctor:
         problem = broken_promise(row, now_ms)
         if problem:
             self._found(Kind.STUCK, row.id, problem)
+
+    async def _find_troubled_flows(self) -> None:
+        """Flows that no open execution leads to: all have ended, and that is not dispatched."""
+        after = ""
+        while True:
+            flows, cursor, lost = await unsettled_flows(self._store, after, PAGE)
+            for flow in flows:
+                if flow.parked or flow.failures:
+                    self._flows.setdefault(flow.id, [])
+            if lost and not flows:
+                self._found(Kind.UNREADABLE, cursor or "a flow", "it cannot be read")
+            if cursor <= after:
+                return
+            after = cursor
 
     async def _look_at_flows(self) -> None:
         sights = [

@@ -355,7 +355,9 @@ class Engine:
         """Run a finished execution again; `downstream`, with all that depended on its end."""
         flow = (await self.read.load(id)).head.flow
         if flow:
-            return await self.flows.build.replay(FlowId(flow), id, reason, downstream=downstream)
+            return await self.flows.replaying.replay(
+                FlowId(flow), id, reason, downstream=downstream
+            )
         return await self._change(id, lambda row, now_ms: operator.replay(row, now_ms, reason))
 
     async def change_priority(self, id: ExecutionId, priority: int) -> None:

@@ -1,4 +1,4 @@
-"""Flows that are built step by step, and members that run again. Part of the engine's verbs."""
+"""Flows that are built step by step. Part of the engine's verbs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from flowfabric.core.flow import growing
 from flowfabric.core.flow.adding import Addition, add
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import START, Flow, Group, GroupKey
-from flowfabric.core.flow.replay import dependants, replay_member
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.siblings import cancels_rest, owe
 from flowfabric.core.flow.views import Sight, View
@@ -23,7 +22,6 @@ from flowfabric.core.ids import (
     partition_of,
 )
 from flowfabric.core.refusal import not_found
-from flowfabric.core.states import PUBLIC, PublicState, State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.lanes import Lanes
@@ -163,45 +161,6 @@ class FlowBuilding:
             return (_changes(work) if changed else None), changed
 
         return await self._writes.change(Sight(flow=flow, groups=[downstream]), decide)
-
-    async def replay(
-        self, flow: FlowId, id: ExecutionId, reason: str = "", *, downstream: bool = False
-    ) -> PublicState:
-        """Run a member again, and with `downstream` everything that depended on its end."""
-        seen = await self._around(flow, id) if downstream else []
-
-        def decide(found: Flow, view: View, now_ms: int) -> tuple[Changeset, PublicState]:
-            work = _round(found, view, now_ms)
-            row = work.head(id)
-            if row is None:
-                raise not_found(id)
-            again = dependants(id, view.edges, view.groups) if downstream else set()
-            missing = [each for each in again if work.head(each) is None]
-            if missing:
-                raise Conflict(f"{missing[0]} came to depend on {id} just now")
-            replay_member(work, row, view, reason=reason, again=again)
-            state = State(str(work.transitions[id].patch["state"]))
-            return _changes(work), PUBLIC[state]
-
-        wanted = [id, *seen]
-        # Who waits needs to know what became of those it waits for.
-        sight = Sight(flow=flow, heads=wanted, entering=wanted, ends=True, whole=True, lines=True)
-        return await self._writes.change(sight, decide)
-
-    async def _around(self, flow: FlowId, id: ExecutionId) -> Sequence[ExecutionId]:
-        """Everybody below this member, whether they depend on it or not."""
-        _, view = await self._writes.view(Sight(flow=flow, whole=True))
-        following: dict[ExecutionId, list[ExecutionId]] = {}
-        for edge in view.edges:
-            following.setdefault(edge.upstream, []).append(edge.downstream)
-        found = {id: None}
-        queue = [id]
-        for each in queue:
-            for after in following.get(each, ()):
-                if after not in found:
-                    found[after] = None
-                    queue.append(after)
-        return queue[1:]
 
 
 def _owe(work: Round, group: Group, view: View, known: Sequence[ExecutionId]) -> None:

@@ -42,6 +42,7 @@ from flowfabric.engine.flow_cancelling import (
     FlowCancelling,
 )
 from flowfabric.engine.flow_reading import FlowReading
+from flowfabric.engine.flow_replaying import FlowReplaying
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.known_flows import KnownFlows
@@ -99,6 +100,7 @@ class Flows:
         self._writes = FlowWrites(store, clock)
         self._submits: Batcher[Plan, bool] = Batcher(self._submit, limit=TOGETHER, weigh=_size)
         self.build = FlowBuilding(self._writes, lanes)
+        self.replaying = FlowReplaying(self._writes)
         self.read = FlowReading(store)
         self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
 

@@ -157,7 +157,12 @@ class Reading:
         if row.state is not State.BLOCKED_DEPENDENCIES or not row.flow:
             return Waits(standing_of(row))
         sight = Sight(flow=FlowId(row.flow), entering=[row.id], ends=True)
-        return waits_of(row, (await self._store.graph([sight]))[0])
+        waits = waits_of(row, (await self._store.graph([sight]))[0])
+        if waits.unfinished:
+            return waits
+        # Something else keeps it: only then the lines are worth a look.
+        wider = msgspec.structs.replace(sight, lines=True)
+        return waits_of(row, (await self._store.graph([wider]))[0])
 
     async def eligibility(self, id: ExecutionId) -> Standing:
         """Whether it may run, as far as what it depends on is concerned."""

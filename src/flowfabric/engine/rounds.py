@@ -39,6 +39,7 @@ from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset, Transition
 from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.known_flows import KnownFlows
+from flowfabric.engine.reopening import Reopening
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.store.protocol import Store
 
@@ -90,6 +91,14 @@ class Job:
         """One line at a time that walks through all members."""
         return next((line for line in self.lines if line.kind in _PAGED), None)
 
+    def walk(self) -> Line | None:
+        """A line that must be alone: nobody is told of an end while ends are taken back."""
+        found = next(iter(self.of(LineKind.REOPEN)), None)
+        if found is not None:
+            self.is_all = self.is_all and len(self.lines) == 1
+            self.lines = [found]
+        return found
+
     def sight(self) -> Sight:
         ended = [ExecutionId(line.execution) for line in self.of(LineKind.ENDED)]
         siblings = [ExecutionId(line.execution) for line in self.of(LineKind.CANCEL_SIBLINGS)]
@@ -114,9 +123,13 @@ class Rounds:
         self._store = store
         self._counts = counts
         self._known = known or KnownFlows()
+        self._reopening = Reopening(store)
 
     async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
         """One round of each; answers which were committed. A conflict changes nothing."""
+        walks = {
+            job.flow.id: walk for job in jobs if not job.ends and (walk := job.walk()) is not None
+        }
         views = await self._look(jobs)
         # Lines and revision are of one moment; what was seen later must be of the same one.
         live = [
@@ -125,6 +138,9 @@ class Rounds:
             if view.flow is not None and view.flow.rev == job.flow.rev
         ]
         works = await self._decide([job for job, _ in live], [view for _, view in live], now_ms)
+        for work in works:
+            if work.flow.id in walks:
+                await self._reopening.go_on(work, walks[work.flow.id])
         batch = [
             _changes(job, work, busy_until_ms) for (job, _), work in zip(live, works, strict=True)
         ]
@@ -137,6 +153,8 @@ class Rounds:
                 self._tell(job, work)
             else:
                 self._known.forget(job.flow.id)
+        for flow in walks:
+            self._reopening.written(flow, is_done=flow in done)
         return [job.flow.id in done for job in jobs]
 
     async def _look(self, jobs: Sequence[Job]) -> list[View]:

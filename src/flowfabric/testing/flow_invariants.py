@@ -71,6 +71,8 @@ def _counters(whole: Whole) -> Iterator[str]:
 
 
 def _groups(whole: Whole) -> Iterator[str]:
+    if any(line.kind is LineKind.REOPEN for line in whole.lines):
+        return
     entering: dict[GroupKey, list[Edge]] = {group.key: [] for group in whole.groups}
     for edge in whole.edges:
         entering.setdefault(edge.group_key, []).append(edge)
@@ -113,7 +115,8 @@ def _edges(whole: Whole) -> Iterator[str]:
 
 def _held_back(whole: Whole) -> Iterator[str]:
     """Who can run has nothing to wait for, and who waits has."""
-    if not whole.flow.is_open or any(line.kind is LineKind.OPEN_FLOW for line in whole.lines):
+    holding = {LineKind.OPEN_FLOW, LineKind.REOPEN}
+    if not whole.flow.is_open or any(line.kind in holding for line in whole.lines):
         return
     waits = {group.downstream for group in whole.groups if group.state is GroupState.PENDING}
     for row in whole.members:

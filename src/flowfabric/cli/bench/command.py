@@ -239,6 +239,10 @@ def submit(
 ) -> None:
     """Measure the submit of one big flow.
 
+    Meanwhile another process renews a lease on the same store, over and over: the longest that one
+    of its calls took is `longest_stall_ms`. In memory nobody else can be there, so it is the
+    longest that anything else in this process had to wait.
+
     \b
     Examples:
       ff bench submit --store sqlite --members 10000 --edges 30000
@@ -249,7 +253,7 @@ def submit(
     from flowfabric.cli.bench.targets import open_target
 
     with open_target(store) as target:
-        figures = _run(bench_flows.submit(target.url, members, edges))
+        figures = _run(bench_flows.submit(target, members, edges))
         show_figures("submit", figures, target, as_json=json)
 
 

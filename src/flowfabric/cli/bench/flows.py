@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from statistics import median
 
 import msgspec
 
 from flowfabric.app import App
+from flowfabric.cli.bench.bystander import bystander
 from flowfabric.cli.bench.cycle import SLOTS, Percentiles
 from flowfabric.cli.bench.machine import peak_rss_mb
+from flowfabric.cli.bench.targets import Target
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.errors import Corrupt, ExecutionCancelled
 from flowfabric.graph import Node
@@ -146,24 +149,38 @@ async def _cancelled(run: FlowHandle, node: Node[int]) -> None:
     raise Corrupt("a member that lost was not cancelled")
 
 
-async def submit(url: str, members: int, edges: int) -> Submit:
-    """One big graph, and the longest that anything else in this process had to wait."""
-    bench = Bench(url)
+async def submit(target: Target, members: int, edges: int) -> Submit:
+    """One big graph, and the longest that a call of another client had to wait meanwhile."""
+    bench = Bench(target.url)
     graph = bench.app.graph("big")
     nodes: list[Node[int]] = []
     each = max(edges // max(members, 1), 1)
     for number in range(members):
         nodes.append(graph.add(bench.step, number, after=nodes[-each:] if number >= each else ()))
     await bench.app.connect()
+    # In memory there is no other client but this process.
+    others = _own_loop() if target.kind == "memory" else bystander(target.url)
+    async with others as longest_ms:
+        began = time.perf_counter()
+        await graph.submit()
+        seconds = time.perf_counter() - began
+    await bench.app.close()
+    return Submit(seconds, peak_rss_mb(), longest_ms[0])
+
+
+@asynccontextmanager
+async def _own_loop() -> AsyncIterator[list[float]]:
+    """The longest that anything else in this process had to wait."""
     stalls: list[float] = [0.0]
+    longest_ms: list[float] = []
     watch = asyncio.create_task(_watch(stalls))
-    began = time.perf_counter()
-    await graph.submit()
-    seconds = time.perf_counter() - began
+    await asyncio.sleep(0)
+    yield longest_ms
+    # Who waits all the time is heard only now.
+    await asyncio.sleep(2 * STALL_SECONDS)
     watch.cancel()
     await asyncio.wait([watch])
-    await bench.app.close()
-    return Submit(seconds, peak_rss_mb(), max(stalls))
+    longest_ms.append(max(stalls))
 
 
 async def _watch(stalls: list[float]) -> None:

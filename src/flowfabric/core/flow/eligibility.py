@@ -14,7 +14,7 @@ import msgspec
 
 from flowfabric.core.flow.edges import bucket, is_answered, verdict
 from flowfabric.core.flow.join import judge
-from flowfabric.core.flow.model import Edge, EdgeState, Group, GroupState, OnImpossible
+from flowfabric.core.flow.model import Edge, EdgeState, Group, GroupState, LineKind, OnImpossible
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
@@ -34,11 +34,17 @@ class Standing(StrEnum):
 
 
 class Waits(NamedTuple):
-    """What a member waits for: how many upstreams there are, and which have not ended."""
+    """What a member waits for: how many upstreams there are, and which have not ended.
+
+    `to_replay`: those of them that have ended and must be replayed, or it waits for ever.
+    `is_held`: those that depended on it are taken back first.
+    """
 
     standing: Standing
     upstreams: int = 0
     unfinished: tuple[ExecutionId, ...] = ()
+    to_replay: tuple[ExecutionId, ...] = ()
+    is_held: bool = False
 
 
 def standing_of(row: Execution | None) -> Standing:
@@ -63,7 +69,36 @@ def waits_of(row: Execution, view: View) -> Waits:
     found = standing_of(row)
     if found is Standing.BLOCKED and view.groups:
         found = _judged(view.groups, view.edges, view.heads)
-    return Waits(found, upstreams, unfinished)
+    is_held = any(line.kind is LineKind.REOPEN and line.execution == row.id for line in view.lines)
+    if is_held:
+        found = Standing.BLOCKED
+    stuck = _to_replay(view) if found is Standing.BLOCKED else ()
+    return Waits(found, upstreams, unfinished, stuck, is_held)
+
+
+def _to_replay(view: View) -> tuple[ExecutionId, ...]:
+    """Upstreams that had their say before the member was replayed, and without whose next one a
+    group of it cannot be satisfied."""
+    found: list[ExecutionId] = []
+    for group in view.groups:
+        over = [
+            edge.upstream
+            for edge in view.edges
+            if edge.group_key == group.key and _is_over(edge, view.heads)
+        ]
+        without = msgspec.structs.replace(group, failed=group.failed + len(over))
+        if over and judge(without) is GroupState.IMPOSSIBLE:
+            found += over
+    return tuple(dict.fromkeys(found))
+
+
+def _is_over(edge: Edge, heads: Mapping[ExecutionId, Execution]) -> bool:
+    """The edge waits for an end that only a replay of its upstream can bring."""
+    head = heads.get(edge.upstream)
+    is_pending = edge.state is EdgeState.PENDING
+    return (
+        is_pending and head is not None and head.state in TERMINAL and not is_answered(edge, head)
+    )
 
 
 def _has_ended(edge: Edge, heads: Mapping[ExecutionId, Execution]) -> bool:

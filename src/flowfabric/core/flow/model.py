@@ -85,6 +85,7 @@ class LineKind(StrEnum):
     CANCEL_SIBLINGS = "cancel_siblings"  # a decided group owes cancels
     CANCEL_FLOW = "cancel_flow"  # a cancelled flow owes cancels
     OPEN_FLOW = "open_flow"  # the roots of a staged flow wait to be released
+    REOPEN = "reopen"  # a replayed member waits until those that depended on it are taken back
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):

@@ -12,7 +12,9 @@ opened is decided at once, so nobody waits for what will not come.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +31,7 @@ from flowfabric.core.flow.model import (
     Group,
     GroupKey,
     GroupState,
+    Line,
     LineKind,
 )
 from flowfabric.core.flow.round import Round
@@ -59,14 +62,26 @@ def dependants(id: ExecutionId, edges: Sequence[Edge], groups: Iterable[Group]) 
             if edge.downstream not in found and depends(edge, group.state if group else None):
                 found.add(edge.downstream)
                 queue.append(edge.downstream)
-    changed = True
-    while changed:
-        hopeless = {
-            each for each in found if each != id and not _can_run(entering[each], known, found)
-        }
-        found -= hopeless
-        changed = bool(hopeless)
+    for each in reversed(deepest_first(found, edges)):
+        if each != id and not _can_run(entering[each], known, found):
+            found.discard(each)
     return found - {id}
+
+
+def deepest_first(again: Collection[ExecutionId], edges: Sequence[Edge]) -> list[ExecutionId]:
+    """Everybody before those that it depends on."""
+    inner = [edge for edge in edges if edge.upstream in again and edge.downstream in again]
+    left = Counter(edge.upstream for edge in inner)
+    entering: dict[ExecutionId, list[ExecutionId]] = {}
+    for edge in inner:
+        entering.setdefault(edge.downstream, []).append(edge.upstream)
+    queue = sorted(id for id in again if not left[id])
+    for id in queue:
+        for upstream in entering.get(id, ()):
+            left[upstream] -= 1
+            if not left[upstream]:
+                queue.append(upstream)
+    return queue
 
 
 def _can_run(
@@ -91,6 +106,13 @@ def depends(edge: Edge, group: GroupState | None) -> bool:
     return edge.state is EdgeState.IMPOSSIBLE and group is GroupState.IMPOSSIBLE
 
 
+class Opened(NamedTuple):
+    """Whose ends are taken back: `again`; of `taken` that has happened, with this generation."""
+
+    again: Collection[ExecutionId]
+    taken: Mapping[ExecutionId, int] = {}
+
+
 def replay_member(
     work: Round,
     row: Execution,
@@ -103,20 +125,39 @@ def replay_member(
     if row.state not in TERMINAL:
         raise ExecutionNotTerminal(f"execution {row.id} is {row.state}")
     again = {row.id, *again}
-    waited = row.state is State.SKIPPED or row.deps_open
-    changed: dict[EdgeKey, Edge] = {}
-    for edge in view.edges:
-        if edge.state is EdgeState.PENDING:
-            continue
-        if edge.downstream in again and edge.upstream in again:
-            changed[edge.key] = _opened(work, edge)
-        elif waited and edge.downstream == row.id and _is_hopeless(work, edge):
-            changed[edge.key] = _anew(work, edge)
-    _recount(work, changed, view.edges)
+    if row.state is State.SKIPPED or row.deps_open:
+        open_hopeless(work, row.id, view.edges)
+    inner = [
+        edge
+        for edge in view.edges
+        if edge.state is not EdgeState.PENDING
+        and edge.downstream in again
+        and edge.upstream in again
+    ]
+    open_again(work, inner, Opened(again), recount=view.edges)
+    told = ends_of(view.lines)
     for id in sorted(again):
         head = work.head(id)
         if head is not None:
-            _take_back(work, head, view, reason)
+            take_back(work, head, told, reason)
+
+
+def open_again(
+    work: Round, edges: Iterable[Edge], opened: Opened, recount: Iterable[Edge] | None = None
+) -> None:
+    """These edges wait once more; with `recount`, all edges around, their groups are judged."""
+    changed = {edge.key: _opened(work, edge, opened.taken.get(edge.upstream)) for edge in edges}
+    if recount is None:
+        work.resolved += [_resolution(changed[key]) for key in sorted(changed)]
+    else:
+        _recount(work, changed, recount)
+
+
+def open_hopeless(work: Round, id: ExecutionId, edges: Iterable[Edge]) -> None:
+    """Whoever could not run waits again for what made that so."""
+    edges = list(edges)
+    lost = [edge for edge in edges if edge.downstream == id and _is_hopeless(work, edge)]
+    _recount(work, {edge.key: _anew(work, edge) for edge in lost}, edges)
 
 
 def _is_hopeless(work: Round, edge: Edge) -> bool:
@@ -171,13 +212,15 @@ def _anew(work: Round, edge: Edge) -> Edge:
     return _opened(work, edge)
 
 
-def _opened(work: Round, edge: Edge) -> Edge:
+def _opened(work: Round, edge: Edge, generation: int | None = None) -> Edge:
     """It waits for the next generation of its upstream: the one there is has had its say."""
-    head = work.head(edge.upstream)
+    if generation is None:
+        head = work.head(edge.upstream)
+        generation = 0 if head is None else head.replay_count + 1
     return msgspec.structs.replace(
         edge,
         state=EdgeState.PENDING,
-        generation=0 if head is None else head.replay_count + 1,
+        generation=generation,
         attempt=NOT_PINNED,
         outcome=Outcome.NONE,
         resolved_ms=None,
@@ -228,9 +271,27 @@ def _pending(group: Group, counts: dict[str, int]) -> Group:
     )
 
 
-def _take_back(work: Round, row: Execution, view: View, reason: str) -> None:
-    """Its end did not happen: neither its line nor its count may stay. It waits if a group does."""
-    waits = any(group.state is GroupState.PENDING for group in work.groups_of(row.id))
+def ends_of(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """By member the lines of its ends that nobody has acted on."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.kind is LineKind.ENDED:
+            found.setdefault(line.execution, []).append(line)
+    return found
+
+
+def take_back(
+    work: Round,
+    row: Execution,
+    told: Mapping[str, Sequence[Line]],
+    reason: str,
+    *,
+    waits: bool | None = None,
+) -> None:
+    """Its end did not happen: neither its line nor its count may stay. It waits if a group does,
+    or if that is said."""
+    if waits is None:
+        waits = any(group.state is GroupState.PENDING for group in work.groups_of(row.id))
     if row.state not in TERMINAL:
         transition = hold(row, work.now_ms) if waits else release(row, work.now_ms)
         if transition is not None:
@@ -241,7 +302,7 @@ def _take_back(work: Round, row: Execution, view: View, reason: str) -> None:
         patch = {**again.patch, "deps_open": waits}
         again = msgspec.structs.replace(again, patch=patch)
     work.write(again)
-    mine = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution == row.id]
+    mine = told.get(row.id, ())
     work.done += mine
     if not mine:
         work.count(SHAPE[row.state].outcome, -1)

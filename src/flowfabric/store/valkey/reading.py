@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
     DueBatch,
@@ -139,12 +141,18 @@ class Reading:
         return reading("due", scope, *moment.cells, now_ms, limit)
 
     async def find(self, query: Query, moment: Moment, counts: PartitionCounts) -> list[Execution]:
-        """Partition by partition in the order of their tags, the first pages some at a time."""
+        """Partition by partition in the order of their tags, the first pages some at a time: more
+        of them after some that had nothing, and then less of each."""
         found: list[Execution] = []
         places = self._places(query, counts) if query.limit > 0 else []
-        for start in range(0, len(places), FIND_AT_ONCE):
-            some = places[start : start + FIND_AT_ONCE]
-            calls = [self._find_call(number, after, query, moment) for number, after in some]
+        width = FIND_AT_ONCE
+        while places:
+            width = FIND_AT_ONCE if found else width
+            some, places = places[:width], places[width:]
+            share = -(-query.limit * FIND_AT_ONCE // width)
+            first = msgspec.structs.replace(query, limit=share)
+            width *= 2
+            calls = [self._find_call(number, after, first, moment) for number, after in some]
             for (number, _), reply in zip(some, await self._caller.all(calls), strict=True):
                 last, rows = found_of(number, reply)
                 found += rows

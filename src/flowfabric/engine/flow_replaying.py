@@ -1,0 +1,122 @@
+"""Members that run again, alone or with all that depended on their end.
+
+What is small is one commit. What is not begins with one that holds the member and leaves a line;
+the dispatcher takes back those that depended on it, and then lets it go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.reopening import hold_back, require_replays, weights
+from flowfabric.core.flow.replay import dependants, replay_member
+from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import Execution
+from flowfabric.core.refusal import not_found
+from flowfabric.core.states import PUBLIC, TERMINAL, PublicState, State
+from flowfabric.core.transition import Changeset
+from flowfabric.engine import reopening
+from flowfabric.engine.conflict import PAUSES_SECONDS
+from flowfabric.engine.flow_writes import FlowWrites
+from flowfabric.engine.reopening import Graph, whole_graph
+from flowfabric.errors import Conflict, ExecutionNotTerminal
+
+
+class _Moved(Exception):
+    """The flow is not what the plan was made for."""
+
+
+class FlowReplaying:
+    """Replay as a guarded change of the member and its flow."""
+
+    def __init__(self, writes: FlowWrites) -> None:
+        self._writes = writes
+
+    async def replay(
+        self, flow: FlowId, id: ExecutionId, reason: str = "", *, downstream: bool = False
+    ) -> PublicState:
+        """Run a member again, and with `downstream` everything that depended on its end."""
+        if not downstream:
+            return await self._together(flow, id, reason)
+        for pause in (*PAUSES_SECONDS, None):
+            graph = await whole_graph(self._look, flow)
+            if graph is not None:
+                try:
+                    return await self._with_downstream(graph, id, reason)
+                except _Moved:
+                    pass
+            if pause is not None:
+                await asyncio.sleep(pause)
+        raise Conflict(
+            f"flow {flow} kept changing",
+            code="conflict",
+            details={"flow": flow, "kind": "retry_exhausted"},
+        )
+
+    async def _look(self, sights: list[Sight]) -> list[View]:
+        return [(await self._writes.view(sight))[1] for sight in sights]
+
+    async def _with_downstream(self, graph: Graph, id: ExecutionId, reason: str) -> PublicState:
+        if id in graph.heads and graph.heads[id].state not in TERMINAL:
+            raise ExecutionNotTerminal(f"execution {id} is {graph.heads[id].state}")
+        again = dependants(id, graph.edges, graph.groups)
+        require_replays(again, graph.heads)
+        weight = weights([id, *again], graph.edges, graph.groups).total()
+        if weight > reopening.PORTION:
+            return await self._held(graph.flow.id, id, reason)
+        return await self._together(graph.flow.id, id, reason, again=again, rev=graph.flow.rev)
+
+    async def _together(
+        self,
+        flow: FlowId,
+        id: ExecutionId,
+        reason: str,
+        *,
+        again: set[ExecutionId] | None = None,
+        rev: int | None = None,
+    ) -> PublicState:
+        """The member and these others in one commit; with `rev`, only if that is the flow's."""
+        again = again or set()
+
+        def decide(found: Flow, view: View, now_ms: int) -> tuple[Changeset, PublicState]:
+            if rev is not None and found.rev != rev:
+                raise _Moved
+            work, row = _seen(found, view, now_ms, id)
+            replay_member(work, row, view, reason=reason, again=again)
+            return _changes(work), _shown(work, id)
+
+        wanted = [id, *sorted(again)]
+        # Who waits needs to know what became of those it waits for.
+        sight = Sight(flow=flow, heads=wanted, entering=wanted, ends=True, lines=True)
+        return await self._writes.change(sight, decide)
+
+    async def _held(self, flow: FlowId, id: ExecutionId, reason: str) -> PublicState:
+        def decide(found: Flow, view: View, now_ms: int) -> tuple[Changeset, PublicState]:
+            work, row = _seen(found, view, now_ms, id)
+            if row.state not in TERMINAL:
+                raise ExecutionNotTerminal(f"execution {id} is {row.state}")
+            hold_back(work, row, view, reason)
+            return _changes(work), _shown(work, id)
+
+        return await self._writes.change(Sight(flow=flow, heads=[id], lines=True), decide)
+
+
+def _seen(flow: Flow, view: View, now_ms: int, id: ExecutionId) -> tuple[Round, Execution]:
+    work = Round(flow, now_ms)
+    work.look(view)
+    row = work.head(id)
+    if row is None:
+        raise not_found(id)
+    return work, row
+
+
+def _changes(work: Round) -> Changeset:
+    # A dispatcher that is at it keeps its lease; its next commit is refused and decided again.
+    return work.changeset(busy_until_ms=work.flow.busy_until_ms)
+
+
+def _shown(work: Round, id: ExecutionId) -> PublicState:
+    return PUBLIC[State(str(work.transitions[id].patch["state"]))]
