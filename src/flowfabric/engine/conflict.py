@@ -21,24 +21,41 @@ T = TypeVar("T")
 
 PAUSES_SECONDS = (0.005, 0.010)
 CONFLICT_PAUSES_SECONDS = (0.005, 0.010, 0.020, 0.040, 0.080)
+# A call that was under way for so long may have been refused for that, and for no clock.
+LATE_SECONDS = 0.25
+LATE_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 async def persistently(clock: FollowingClock, call: Callable[[bool], Awaitable[T]]) -> T:
-    """Call until the store answers, three times at most.
+    """Call until the store answers, three times at most; while it is only slow, some more.
 
     The call is told whether it may have happened already, in an earlier try that got no answer.
     """
     is_repeated = False
-    for pause in PAUSES_SECONDS:
+    troubles, delays = iter(PAUSES_SECONDS), iter(LATE_PAUSES_SECONDS)
+    time = asyncio.get_running_loop().time
+    while True:
+        began = time()
         try:
             return await call(is_repeated)
         except ClockSkew as skew:
             if skew.store_now_ms is not None:
                 clock.follow(skew.store_now_ms)
+            is_late = time() - began >= LATE_SECONDS
+            pause = next(delays if is_late else troubles, None)
+            if pause is None and is_late:
+                raise StoreUnavailable(f"calls take {time() - began:.1f} s to arrive") from skew
+            if pause is None:
+                raise
+            # Of several calls some may have arrived in time.
+            is_repeated = is_repeated or is_late
+            await asyncio.sleep(pause if is_late else 0)
         except StoreUnavailable:
+            pause = next(troubles, None)
+            if pause is None:
+                raise
             is_repeated = True
             await asyncio.sleep(pause)
-    return await call(is_repeated)
 
 
 async def apart(pause_seconds: float) -> None:

@@ -233,12 +233,26 @@ local function write_indexes(scope)
   end
 end
 
+local function append(list, more)
+  for _, cell in ipairs(more) do
+    list[#list + 1] = cell
+  end
+end
+
 local function write_tallies(scope)
   for key, counts in pairs(scope.tallies) do
+    local states, cells = {}, {}
     for state, by in pairs(counts) do
       if by ~= 0 then
-        call('HINCRBY', key, state, whole(by))
+        states[#states + 1] = state
       end
+    end
+    local known = #states > 0 and call('HMGET', key, unpack(states)) or {}
+    for place, state in ipairs(states) do
+      append(cells, {state, whole((tonumber(known[place]) or 0) + counts[state])})
+    end
+    if #cells > 0 then
+      call('HSET', key, unpack(cells))
     end
   end
 end
@@ -422,12 +436,6 @@ local function follow(scope, uuid, key, plan, body, payload)
     text = shortened(text, scope.base .. ':log:' .. uuid)
   end
   keep(scope, uuid, key, text)
-end
-
-local function append(list, more)
-  for _, cell in ipairs(more) do
-    list[#list + 1] = cell
-  end
 end
 
 local function slice(args, first, count)
