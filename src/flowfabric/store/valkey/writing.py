@@ -6,6 +6,7 @@ it: a hundred records at a time cost less each than five hundred.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from flowfabric.store.valkey.link import Cell
 T = TypeVar("T")
 
 RECORDS_MAX = 125
+SHAPES_KEPT = 4
 BODIES_BYTES_MAX = 1 << 20
 
 _encode = msgspec.json.Encoder().encode
@@ -141,10 +143,11 @@ class Templates:
 def apply_calls(
     keys: Keys, transitions: Sequence[Transition], moment: Moment
 ) -> Iterator[tuple[Part, Call]]:
+    press = Press()
     ids = [transition.id for transition in transitions]
     for part in parts(ids, [result_size(transition) for transition in transitions]):
         chosen = [transitions[position] for position in part.positions]
-        shapes = Shapes()
+        shapes = Shapes(press)
         items = [cell for transition in chosen for cell in shapes.item(transition)]
         cells = (*moment.cells, keys.hints, *shapes.cells(), *items)
         yield part, function("apply", keys.partition(part.partition), *cells)
@@ -160,26 +163,53 @@ def result_size(transition: Transition) -> int:
     return len(attempt.result) if attempt is not None and attempt.result is not None else 0
 
 
+class Pressed(NamedTuple):
+    """A shape ready to be sent: what it is of, what is known of it, its columns, its attempt."""
+
+    alike: tuple[object, ...]
+    shape: msgspec.Raw
+    columns: bytes
+    attempt: bytes
+
+
+class Press:
+    """The last few shapes: the calls of one verb mostly have the same ones."""
+
+    def __init__(self) -> None:
+        self._last: deque[Pressed] = deque(maxlen=SHAPES_KEPT)
+
+    def __call__(self, transition: Transition) -> Pressed:
+        alike = _alike(transition)
+        for known in self._last:
+            if known.alike == alike:
+                return known
+        attempt = transition.attempt
+        fresh = Pressed(
+            alike,
+            msgspec.Raw(_pack(_shape(transition))),
+            columns_text(transition.patch),
+            b"" if attempt is None else attempt_text(attempt),
+        )
+        self._last.appendleft(fresh)
+        return fresh
+
+
 class Shapes:
     """What transitions have in common is sent once: a batch of completions has one shape."""
 
-    def __init__(self) -> None:
-        self._shapes: list[_Shape] = []
-        self._texts: list[Cell] = []
-        self._last: object = None
+    def __init__(self, press: Press) -> None:
+        self._press = press
+        self._pressed: list[Pressed] = []
 
     def cells(self) -> list[Cell]:
         """What is known of each, and its columns and its attempt as they are kept."""
-        return [_pack(self._shapes), *self._texts]
+        texts = [text for each in self._pressed for text in (each.columns, each.attempt)]
+        return [_pack([each.shape for each in self._pressed]), *texts]
 
     def item(self, transition: Transition) -> list[Cell]:
-        alike = _alike(transition)
-        if alike != self._last:
-            self._last = alike
-            attempt = transition.attempt
-            self._shapes.append(_shape(transition))
-            self._texts.append(columns_text(transition.patch))
-            self._texts.append(b"" if attempt is None else attempt_text(attempt))
+        pressed = self._press(transition)
+        if not self._pressed or pressed is not self._pressed[-1]:
+            self._pressed.append(pressed)
         extra: list[Cell] = []
         if transition.attempt is not None and transition.attempt.result is not None:
             extra.append(transition.attempt.result)
@@ -188,7 +218,7 @@ class Shapes:
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
-        return [uuid_of(transition.id), transition.guard[0], len(self._shapes), len(extra), *extra]
+        return [uuid_of(transition.id), transition.guard[0], len(self._pressed), len(extra), *extra]
 
 
 def _alike(transition: Transition) -> tuple[object, ...]:

@@ -6,9 +6,10 @@ columns that are not as usual and that their names do not say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,21 +34,46 @@ _FLOW_PARSERS = parsers_of(Flow)
 _USUAL: dict[type[msgspec.Struct], dict[str, object]] = {
     kind: usual_of(kind) for kind in (Edge, Group, Line)
 }
-_DRAWN = ("kind", "position", "argument", "created_ms", "creator")
-_ENDED = ("state", "generation", "attempt", "outcome", "resolved_ms")
-_GROUP = tuple(name for name in _USUAL[Group] if name not in ("flow", "downstream", "name"))
-_LINE = tuple(name for name in _USUAL[Line] if name not in ("flow", "at_ms", "id"))
+
+
+class _Part(NamedTuple):
+    """Columns of a record that are kept together."""
+
+    kind: type[msgspec.Struct]
+    names: tuple[str, ...]
+    values_of: Callable[[object], tuple[object, ...]]
+
+
+def _part(kind: type[msgspec.Struct], names: Iterable[str]) -> _Part:
+    names = tuple(names)
+    return _Part(kind, names, attrgetter(*names))
+
+
+def _all_but(kind: type[msgspec.Struct], *names: str) -> list[str]:
+    return [name for name in _USUAL[kind] if name not in names]
+
+
+_DRAWN = _part(Edge, ("kind", "position", "argument", "created_ms", "creator"))
+_ENDED = _part(Edge, ("state", "generation", "attempt", "outcome", "resolved_ms"))
+_GROUP = _part(Group, _all_but(Group, "flow", "downstream", "name"))
+_LINE = _part(Line, _all_but(Line, "flow", "at_ms", "id"))
 _UUID_LENGTH = 36
 
 
 # -- writing ------------------------------------------------------------------------------------
 
 
-def _text(kind: type[msgspec.Struct], record: object, names: Sequence[str]) -> bytes:
+def _text(part: _Part, record: object) -> bytes:
     """The columns that are not as usual; nothing if all of them are."""
-    usual = _USUAL[kind]
-    values = {name: getattr(record, name) for name in names}
-    told = {name: value for name, value in values.items() if value != usual[name]}
+    return _told(part, part.values_of(record))
+
+
+# Records that are written at one time are mostly alike.
+@lru_cache(maxsize=512)
+def _told(part: _Part, values: tuple[object, ...]) -> bytes:
+    usual = _USUAL[part.kind]
+    named = zip(part.names, values, strict=True)
+    told = {name: value for name, value in named if value != usual[name]}
     return _encode(told) if told else b""
 
 
@@ -70,23 +96,23 @@ def _patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
 
 def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
     """Its name, how it was drawn (nothing: it is there), whether it is pending, and its end."""
-    drawn = (_text(Edge, edge, _DRAWN) or b"{}") if isinstance(edge, Edge) else b""
+    drawn = (_text(_DRAWN, edge) or b"{}") if isinstance(edge, Edge) else b""
     return (
         uuid_of(edge.downstream),
         uuid_of(edge.upstream),
         edge.group,
         drawn,
         int(edge.state is EdgeState.PENDING),
-        _text(Edge, edge, _ENDED),
+        _text(_ENDED, edge),
     )
 
 
 def group_cells(group: Group) -> tuple[Cell, ...]:
-    return uuid_of(group.downstream), group.name, _text(Group, group, _GROUP) or b"{}"
+    return uuid_of(group.downstream), group.name, _text(_GROUP, group) or b"{}"
 
 
 def line_cells(line: Line) -> tuple[Cell, ...]:
-    return line.flow, line_name(line), line.next_try_ms, _text(Line, line, _LINE)
+    return line.flow, line_name(line), line.next_try_ms, _text(_LINE, line)
 
 
 def line_name(line: Line) -> str:

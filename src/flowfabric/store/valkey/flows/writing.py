@@ -24,6 +24,7 @@ from flowfabric.store.valkey.writing import (
     BODIES_BYTES_MAX,
     Keys,
     Moment,
+    Press,
     Shapes,
     Templates,
     lanes_call,
@@ -53,6 +54,7 @@ def commit_calls(
     keys: Keys, batch: Sequence[Changeset], moment: Moment, counts: PartitionCounts
 ) -> Iterator[Written]:
     """A changeset without anything in it goes nowhere."""
+    press = Press()
     by_partition: dict[int, list[int]] = {}
     for position, changes in enumerate(batch):
         if changes.lanes:
@@ -63,7 +65,7 @@ def commit_calls(
             by_partition.setdefault(partition, []).append(position)
     for partition, positions in by_partition.items():
         for some in _portions(batch, positions):
-            cells = _cells([batch[position] for position in some])
+            cells = _cells([batch[position] for position in some], press)
             scope = keys.partition(partition)
             yield Written(some, function("commit", scope, *moment.cells, keys.hints, *cells))
 
@@ -101,8 +103,8 @@ def _load(changes: Changeset) -> _Load:
     return _Load(1 + sum(map(len, records)), size)
 
 
-def _cells(batch: Sequence[Changeset]) -> list[Cell]:
-    shapes, templates = Shapes(), Templates()
+def _cells(batch: Sequence[Changeset], press: Press) -> list[Cell]:
+    shapes, templates = Shapes(press), Templates()
     cells: list[Cell] = []
     for changes in batch:
         cells += _listed(changes.transitions, shapes.item)
