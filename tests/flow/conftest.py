@@ -10,6 +10,7 @@ import pytest
 
 from flowfabric.store import Store
 from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.faults import FaultyStore
 from tests.corrupter import Raw, raw_client
 from tests.flow.desk import FlowDesk
 from tests.flow.racing import Stage
@@ -19,6 +20,20 @@ from tests.flow.racing import Stage
 async def desk(store: Store, clock: VirtualClock) -> FlowDesk:
     desk = FlowDesk(store, clock)
     await desk.engine.open()
+    return desk
+
+
+@pytest.fixture
+def counted(store: Store) -> FaultyStore:
+    return FaultyStore(store)
+
+
+@pytest.fixture
+async def here(counted: FaultyStore, clock: VirtualClock) -> FlowDesk:
+    """A desk whose engine also works: it keeps the flows that it makes."""
+    desk = FlowDesk(counted, clock)
+    await desk.engine.open()
+    desk.engine.known.begin()
     return desk
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from flowfabric.core.flow.graph import Link
 from flowfabric.core.flow.handover import HANDED_OVER
@@ -13,26 +12,12 @@ from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.known_flows import BODY_BYTES_MAX
 from flowfabric.engine.outcomes import Completed, Follow
 from flowfabric.store import Store
-from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
+from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.build import LANE, TTL_MS
 from flowfabric.testing.flows import flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
 TOKEN = "followed"
-
-
-@pytest.fixture
-def counted(store: Store) -> FaultyStore:
-    return FaultyStore(store)
-
-
-@pytest.fixture
-async def here(counted: FaultyStore, clock: VirtualClock) -> FlowDesk:
-    """A desk whose engine also works: it keeps the flows that it makes."""
-    desk = FlowDesk(counted, clock)
-    await desk.engine.open()
-    desk.engine.known.begin()
-    return desk
 
 
 def follow(limit: int = 10, lane: str = LANE) -> Follow:

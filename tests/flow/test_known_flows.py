@@ -12,7 +12,6 @@ from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.known_flows import BODY_BYTES_MAX, FLOWS_MAX, RECORD_BYTES, KnownFlows
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.errors import LeaseExpired, StoreUnavailable
-from flowfabric.store import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
 from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.conformance.flow_steps import drawn, whole
@@ -20,20 +19,6 @@ from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
 RACE = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
-
-
-@pytest.fixture
-def counted(store: Store) -> FaultyStore:
-    return FaultyStore(store)
-
-
-@pytest.fixture
-async def here(counted: FaultyStore, clock: VirtualClock) -> FlowDesk:
-    """A desk whose engine also works: it keeps the flows that it makes."""
-    desk = FlowDesk(counted, clock)
-    await desk.engine.open()
-    desk.engine.known.begin()
-    return desk
 
 
 async def test_an_end_and_what_follows_from_it_are_one_commit(

@@ -127,7 +127,7 @@ class LaneChange(NamedTuple):
     state: LaneState
 
 
-class Changeset(msgspec.Struct, frozen=True):
+class Changeset(msgspec.Struct, frozen=True, gc=False):
     """Several guarded changes, all or nothing; at most one per record, all in one scope.
 
     A scope is a partition, or the lanes: nothing can be written to two of them as a whole.

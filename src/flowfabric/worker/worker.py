@@ -178,19 +178,24 @@ class Worker:
         is_repeated = self._unanswered is not None
         token = self._unanswered = self._unanswered or secrets.token_hex(16)
         try:
-            leases = await self._engine.claim(
-                self._lanes,
-                room,
-                worker=self.name,
-                token=token,
-                ttl_ms=self._ttl_ms,
-                repeated=is_repeated,
-            )
+            leases = await self._ask(self._lanes, room, token, is_repeated=is_repeated)
         except StoreUnavailable as error:
             logger.warning("nothing could be claimed", extra={"error": error.code})
             return []
         self._unanswered = None
         return leases
+
+    async def _ask(
+        self, lanes: Sequence[str], limit: int, token: str, *, is_repeated: bool
+    ) -> list[Lease]:
+        return await self._engine.claim(
+            lanes,
+            limit,
+            worker=self.name,
+            token=token,
+            ttl_ms=self._ttl_ms,
+            repeated=is_repeated,
+        )
 
     async def _rest(self) -> None:
         """Until a hint says that there may be work, or the pause that grows while there is none."""
@@ -324,14 +329,7 @@ class Worker:
         tokens = [*self._doubtful, *([self._unanswered] if self._unanswered else [])]
         for token in tokens:
             try:
-                leases = await self._engine.claim(
-                    (),
-                    BATCH_LIMIT,
-                    worker=self.name,
-                    token=token,
-                    ttl_ms=self._ttl_ms,
-                    repeated=True,
-                )
+                leases = await self._ask((), BATCH_LIMIT, token, is_repeated=True)
             except FlowFabricError as error:
                 logger.warning("a claim stays unanswered", extra={"error": error.code})
                 return

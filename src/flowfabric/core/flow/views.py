@@ -90,7 +90,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     edges: int = EDGES_LIMIT
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was seen in one moment. A record that cannot be read is in `unreadable` instead."""
 
     flow: Flow | None
