@@ -34,7 +34,7 @@ logger = logging.getLogger("flowfabric.store")
 
 Cell = str | int | bool | bytes | None
 
-CHUNKS = (100, 25, 5, 1)
+CHUNKS = (100, 70, 50, 35, 25, 18, 12, 8, 5, 3, 2, 1)
 
 
 def _cells_of(names: Iterable[str], enums: frozenset[str]) -> Callable[..., tuple[Cell, ...]]:
