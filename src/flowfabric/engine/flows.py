@@ -279,10 +279,14 @@ class Flows:
 
     async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
         """What these members are handed by their upstreams: the same in every attempt."""
-        known = {lease.id: self._kept.inputs(lease) for lease in leases}
-        found = {id: given for id, given in known.items() if given is not None}
+        found = self.known_inputs(leases)
         unknown = [lease for lease in leases if lease.id not in found]
         return found | await inputs(self._store, unknown)
+
+    def known_inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
+        """The same for those whose flow is known here, without asking anybody."""
+        known = {lease.id: self._kept.inputs(lease) for lease in leases}
+        return {id: given for id, given in known.items() if given is not None}
 
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""

@@ -33,6 +33,8 @@ from flowfabric.worker.runner import HANDLER_PANIC, run_attempt, told, unknown_t
 logger = logging.getLogger("flowfabric.worker")
 
 Handed = asyncio.Task[dict[ExecutionId, list[Passed]]]
+# What upstreams hand to one: nothing, what is known here, or who is asked.
+Given = list[Passed] | Handed | None
 
 IDLE_SECONDS = (0.1, 2.0)
 CANCEL_SECONDS = 5.0
@@ -145,9 +147,11 @@ class Worker:
     def _begin(self, leases: Sequence[Lease]) -> None:
         worth = [lease for lease in leases if self._is_worth_starting(lease)]
         self._keeper.hold(worth)
-        handed = self._ask_inputs(worth)
+        members = [lease for lease in worth if lease.head.flow]
+        known = self._engine.flows.known_inputs(members)
+        handed = self._ask_inputs([lease for lease in members if lease.id not in known])
         for lease in worth:
-            given = handed if lease.head.flow else None
+            given = known.get(lease.id, handed) if lease.head.flow else None
             task = asyncio.get_running_loop().create_task(self._attempt(lease, given))
             self._running[lease.head.id, lease.head.epoch] = (lease, task)
 
@@ -230,21 +234,20 @@ class Worker:
             if answer.error is not None:
                 self._stop_task(answer.lease, answer.error)
 
-    def _ask_inputs(self, leases: Sequence[Lease]) -> Handed | None:
+    def _ask_inputs(self, members: Sequence[Lease]) -> Handed | None:
         """What members of flows get from their upstreams, in one question for all of them."""
-        members = [lease for lease in leases if lease.head.flow]
         if not members:
             return None
         return asyncio.get_running_loop().create_task(self._engine.flows.inputs(members))
 
-    async def _attempt(self, lease: Lease, handed: Handed | None) -> None:
+    async def _attempt(self, lease: Lease, given: Given) -> None:
         handler = self._handlers.get(lease.head.kind)
         outcome: Outcome | None
         try:
             if handler is None:
                 outcome = unknown_task(lease)
             else:
-                outcome = await self._run(lease, handler, handed)
+                outcome = await self._run(lease, handler, given)
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back, but not while a
             # thread still does it: then the lease runs out by itself.
@@ -262,11 +265,11 @@ class Worker:
         else:
             self._finisher.finish(outcome)
 
-    async def _run(self, lease: Lease, handler: Handler, handed: Handed | None) -> Outcome:
-        passed: list[Passed] = []
-        if handed is not None:
+    async def _run(self, lease: Lease, handler: Handler, given: Given) -> Outcome:
+        passed = given if isinstance(given, list) else []
+        if isinstance(given, asyncio.Task):
             try:
-                passed = (await asyncio.shield(handed)).get(lease.id, [])
+                passed = (await asyncio.shield(given)).get(lease.id, [])
             except FlowFabricError as error:
                 logger.warning(
                     "inputs of %s could not be read: %s",
