@@ -43,6 +43,8 @@ class Finisher:
         self._may_follow = may_follow
         self._waiting: list[Outcome] = []
         self._flying: list[set[str]] = []
+        self._flights: asyncio.TaskGroup | None = None
+        self._is_starting = False
         self._changed = asyncio.Event()
         self._is_stuck = False
         self._give_up: float | None = None
@@ -54,7 +56,7 @@ class Finisher:
 
     def finish(self, outcome: Outcome) -> None:
         self._waiting.append(outcome)
-        self._changed.set()
+        self._launch()
 
     def close(self, seconds: float) -> None:
         """Let `run` return once everything is stored, or could not be for so long."""
@@ -62,14 +64,22 @@ class Finisher:
         self._changed.set()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as flights:
-            while self._waiting or self._flying or self._give_up is None:
-                self._changed.clear()
-                while len(self._flying) < FLIGHTS and (batch := self._next()):
-                    flows = {outcome.lease.head.flow for outcome in batch}
-                    self._flying.append(flows)
-                    flights.create_task(self._fly(batch, flows))
-                await self._changed.wait()
+        async with asyncio.TaskGroup() as self._flights:
+            try:
+                self._launch()
+                while self._waiting or self._flying or self._give_up is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+            finally:
+                # What is said from now on comes too late.
+                self._flights = None
+
+    def _launch(self) -> None:
+        """Begin another call, if there may be one: it takes what has gathered when it starts."""
+        is_room = not self._is_starting and len(self._flying) < FLIGHTS
+        if self._flights is not None and self._waiting and is_room:
+            self._is_starting = True
+            self._flights.create_task(self._fly())
 
     def _next(self) -> list[Outcome]:
         """Those that go out together now: of few flows, and of none that is under way."""
@@ -88,13 +98,21 @@ class Finisher:
         self._waiting = rest
         return batch
 
-    async def _fly(self, batch: Sequence[Outcome], flows: set[str]) -> None:
+    async def _fly(self) -> None:
+        self._is_starting = False
+        batch = self._next()
+        if not batch:
+            return
+        flows = {outcome.lease.head.flow for outcome in batch}
+        self._flying.append(flows)
+        self._launch()
         follow = self._may_follow(len(batch)) if flows != {""} else None
         try:
             self._on_finished(batch, await self._store(batch, follow), follow)
         finally:
             self._flying.remove(flows)
             self._changed.set()
+        self._launch()
 
     async def _store(self, outcomes: Sequence[Outcome], follow: Follow | None) -> Followed:
         try:
