@@ -64,7 +64,8 @@ class Finisher:
         self._changed.set()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as self._flights:
+        async with asyncio.TaskGroup() as flights:
+            self._flights = flights
             try:
                 self._launch()
                 while self._waiting or self._flying or self._give_up is None:
