@@ -140,7 +140,13 @@ async def test_hints_name_flows_that_have_something_to_do(
     store: Store, clock: VirtualClock
 ) -> None:
     heard: list[Hint] = []
-    store.hints.subscribe(heard.append)
+
+    def hear(hint: Hint) -> None:
+        # That somebody else wrote may be said at any time.
+        if not hint.foreign:
+            heard.append(hint)
+
+    store.hints.subscribe(hear)
     await put_flow(store, clock, plan("ab", "a>b"))
     assert (heard[-1].ready, heard[-1].flows) == (True, ())
     lease = (await take(store, clock))[0]
@@ -151,5 +157,5 @@ async def test_hints_name_flows_that_have_something_to_do(
     assert [hint.flows for hint in heard] == [(FLOW,)]
     heard.clear()
     await take_flows(store, clock)
-    assert [hint for hint in heard if not hint.foreign] == []
-    store.hints.unsubscribe(heard.append)
+    assert heard == []
+    store.hints.unsubscribe(hear)
