@@ -82,16 +82,8 @@ class _Known:
                 self.heads[id] = patched(self.heads[id], transition.patch)
         self.heads |= known
         for became in changes.resolved:
-            key = EdgeKey(became.downstream, became.group, became.upstream)
-            if key in self.edges:
-                self.edges[key] = msgspec.structs.replace(
-                    self.edges[key],
-                    state=became.state,
-                    generation=became.generation,
-                    attempt=became.attempt,
-                    outcome=became.outcome,
-                    resolved_ms=became.resolved_ms,
-                )
+            if (key := became.key) in self.edges:
+                self.edges[key] = became.of(self.edges[key])
         for group in changes.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
 

@@ -140,20 +140,9 @@ class FlowBook:
         self._leaving.setdefault(edge.upstream, {})[edge.key] = edge
 
     def _resolve(self, resolution: Resolution) -> None:
-        key = EdgeKey(*resolution[:3])
-        edge = self._entering.get(key.downstream, {}).get(key)
-        if edge is None:
-            return
-        self._put(
-            msgspec.structs.replace(
-                edge,
-                state=resolution.state,
-                generation=resolution.generation,
-                attempt=resolution.attempt,
-                outcome=resolution.outcome,
-                resolved_ms=resolution.resolved_ms,
-            )
-        )
+        edge = self._entering.get(resolution.downstream, {}).get(resolution.key)
+        if edge is not None:
+            self._put(resolution.of(edge))
 
     def take(self, turn: Turn) -> list[Pending | Unreadable]:
         """Lease flows that have something to do."""

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from flowfabric.core.flow.model import FLOW_COLUMNS, EdgeState
+import msgspec
+
+from flowfabric.core.flow.model import FLOW_COLUMNS, Edge, EdgeKey, EdgeState
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Value
 from flowfabric.core.states import Outcome
@@ -39,6 +41,21 @@ class Resolution(NamedTuple):
     attempt: int
     outcome: Outcome
     resolved_ms: int | None
+
+    @property
+    def key(self) -> EdgeKey:
+        return EdgeKey(self.downstream, self.group, self.upstream)
+
+    def of(self, edge: Edge) -> Edge:
+        """The edge as it is then."""
+        return msgspec.structs.replace(
+            edge,
+            state=self.state,
+            generation=self.generation,
+            attempt=self.attempt,
+            outcome=self.outcome,
+            resolved_ms=self.resolved_ms,
+        )
 
 
 class Note(NamedTuple):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-import msgspec
-
 from flowfabric.core.flow.changes import Resolution
-from flowfabric.core.flow.model import Edge, EdgeKey, Line
+from flowfabric.core.flow.model import Edge, Line
 from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
@@ -119,17 +117,9 @@ def _move(transition: Transition, moved: Sequence[str]) -> Row:
 def _edges(changes: Changeset) -> tuple[Iterable[Edge], Iterable[Resolution]]:
     """New edges, and what became of others: parts of one statement do not see each other."""
     edges = {edge.key: edge for edge in changes.edges}
-    resolved = {EdgeKey(*resolution[:3]): resolution for resolution in changes.resolved}
+    resolved = {resolution.key: resolution for resolution in changes.resolved}
     for key in edges.keys() & resolved.keys():
-        said = resolved.pop(key)
-        edges[key] = msgspec.structs.replace(
-            edges[key],
-            state=said.state,
-            generation=said.generation,
-            attempt=said.attempt,
-            outcome=said.outcome,
-            resolved_ms=said.resolved_ms,
-        )
+        edges[key] = resolved.pop(key).of(edges[key])
     return edges.values(), resolved.values()
 
 
