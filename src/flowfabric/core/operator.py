@@ -129,13 +129,22 @@ def _already(row: Execution) -> str:
     return "already_expired" if row.state is State.ORPHANED else "no_active_lease"
 
 
+def may_replay(row: Execution) -> bool:
+    """Whether it has been replayed less often than it may."""
+    return row.replay_count < parse_policy(row.policy).max_replay_count
+
+
+def require_replay(row: Execution) -> None:
+    if not may_replay(row):
+        raise ReplaysExhausted(f"execution {row.id} was replayed {row.replay_count} times")
+
+
 def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
     """Run a finished execution again, with fresh retries and without a deadline that is past."""
     if row.state not in TERMINAL:
         raise ExecutionNotTerminal(f"execution {row.id} is {row.state}")
+    require_replay(row)
     policy = parse_policy(row.policy)
-    if row.replay_count >= policy.max_replay_count:
-        raise ReplaysExhausted(f"execution {row.id} was replayed {row.replay_count} times")
     deadline = row.deadline_ms if row.deadline_ms and row.deadline_ms > now_ms else None
     facts = Facts(deadline_ms=deadline, next_kind=AttemptKind.REPLAY, deps_open=row.deps_open)
     patch = settle(facts, now_ms).patch(

@@ -35,10 +35,9 @@ from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
-from flowfabric.core.policy import parse_policy
+from flowfabric.core.operator import may_replay, require_replay
 from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import clip
-from flowfabric.errors import ReplaysExhausted
 
 
 def weights(
@@ -56,12 +55,8 @@ def require_replays(again: Collection[ExecutionId], heads: Mapping[ExecutionId, 
     """None of them has run as often as it may."""
     for id in sorted(again):
         row = heads.get(id)
-        if row is not None and row.state in TERMINAL and _is_exhausted(row):
-            raise ReplaysExhausted(f"execution {row.id} was replayed {row.replay_count} times")
-
-
-def _is_exhausted(row: Execution) -> bool:
-    return row.replay_count >= parse_policy(row.policy).max_replay_count
+        if row is not None and row.state in TERMINAL:
+            require_replay(row)
 
 
 def hold_back(work: Round, row: Execution, view: View, reason: str) -> None:
@@ -121,7 +116,7 @@ def reopen(
 
 
 def _is_left(row: Execution | None) -> bool:
-    return row is None or (row.state in TERMINAL and _is_exhausted(row))
+    return row is None or (row.state in TERMINAL and not may_replay(row))
 
 
 def let_go(work: Round, line: Line, view: View) -> None:
