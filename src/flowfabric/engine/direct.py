@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flowfabric.core.flow.model import LineKind, is_free
+from flowfabric.core.flow.model import LineKind, is_free, reopening_of
 from flowfabric.core.flow.views import LINES_LIMIT, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.engine.rounds import Job
@@ -53,7 +53,7 @@ def _job(sight: Sight, view: View, now_ms: int) -> Job | None:
     lines = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution in ended]
     if not lines or any(line.next_try_ms > now_ms for line in lines):
         return None
-    if any(line.kind is LineKind.REOPEN for line in view.lines):
+    if reopening_of(view.lines) is not None:
         return None
     return Job(
         flow, lines, now_ms, view=view, is_leased=False, is_all=len(lines) == len(view.lines)

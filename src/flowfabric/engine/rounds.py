@@ -20,6 +20,7 @@ from flowfabric.core.flow.model import (
     Line,
     LineKind,
     Unreadable,
+    reopening_of,
 )
 from flowfabric.core.flow.opening import on_open_flow
 from flowfabric.core.flow.round import Round
@@ -92,8 +93,8 @@ class Job:
         return next((line for line in self.lines if line.kind in _PAGED), None)
 
     def walk(self) -> Line | None:
-        """A line that must be alone: nobody is told of an end while ends are taken back."""
-        found = next(iter(self.of(LineKind.REOPEN)), None)
+        """A line that all others of its flow wait for: it is worked on alone."""
+        found = reopening_of(self.lines)
         if found is not None:
             self.is_all = self.is_all and len(self.lines) == 1
             self.lines = [found]

@@ -23,6 +23,7 @@ from flowfabric.core.flow.model import (
     Join,
     Line,
     LineKind,
+    reopening_of,
 )
 from flowfabric.core.model import Execution
 from flowfabric.core.states import RUNNABLE, TERMINAL, Outcome
@@ -71,7 +72,7 @@ def _counters(whole: Whole) -> Iterator[str]:
 
 
 def _groups(whole: Whole) -> Iterator[str]:
-    if any(line.kind is LineKind.REOPEN for line in whole.lines):
+    if reopening_of(whole.lines) is not None:
         return
     entering: dict[GroupKey, list[Edge]] = {group.key: [] for group in whole.groups}
     for edge in whole.edges:

@@ -25,6 +25,7 @@ from flowfabric.core.flow.model import (
     GroupState,
     Line,
     LineKind,
+    reopening_of,
 )
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.settling import COUNTERS, settled
@@ -41,8 +42,7 @@ def audit_members(work: Round, page: View, around: View) -> int:
     `page` shows their heads and the open lines, `around` their edges on both sides and the groups
     they wait for.
     """
-    if any(line.kind is LineKind.REOPEN for line in page.lines):
-        # Ends are being taken back: until that is done, much is not what it should be.
+    if reopening_of(page.lines) is not None:
         return 0
     work.look(around)
     # Last, so that members are seen as they were when the lines were: the end of one changes

@@ -10,6 +10,7 @@ one can read the record and leave it alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -237,6 +238,12 @@ class Line(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
     about: str = ""
     failures: int = 0
     next_try_ms: int = 0
+
+
+def reopening_of(lines: Iterable[Line]) -> Line | None:
+    """The line that all others wait for, if there is one: nobody is told of an end, and nothing is
+    judged, while ends are taken back."""
+    return next((line for line in lines if line.kind is LineKind.REOPEN), None)
 
 
 def line_id(kind: LineKind, execution: str, generation: int = 0, about: str = "") -> str:
