@@ -17,7 +17,8 @@ import msgspec
 from flowfabric.core.flow.model import Line
 from flowfabric.core.model import Claim, Lease
 from flowfabric.core.transition import BATCH_LIMIT, Transition, patched
-from flowfabric.engine.known_flows import KnownFlows
+from flowfabric.engine.known_flows import KnownFlows, is_for_dispatchers
+from flowfabric.engine.learning import Learning
 from flowfabric.engine.outcomes import (
     Finished,
     Outcome,
@@ -61,9 +62,16 @@ class _Written(NamedTuple):
 
 class DirectEnds:
     def __init__(
-        self, known: KnownFlows, rounds: Rounds, clock: FollowingClock, hints: Hints
+        self,
+        known: KnownFlows,
+        learning: Learning,
+        rounds: Rounds,
+        *,
+        clock: FollowingClock,
+        hints: Hints,
     ) -> None:
         self._known = known
+        self._learning = learning
         self._rounds = rounds
         self._clock = clock
         self._hints = hints
@@ -74,6 +82,7 @@ class DirectEnds:
         """Answers in the order given, whichever road each has gone."""
         direct = _Written({}, [])
         if self._known.is_kept:
+            await self._learning.wait(outcome.lease.head.flow for outcome in outcomes)
             direct = await self._write(outcomes, claim)
         written = direct.answers
         rest = [outcome for place, outcome in enumerate(outcomes) if place not in written]
@@ -123,7 +132,7 @@ class DirectEnds:
     def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
         ended = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
         view = self._known.view(ended[0].flow, ended)
-        if view is None or view.flow is None or view.flow.failures or view.flow.due_ms is not None:
+        if view is None or view.flow is None or is_for_dispatchers(view.flow):
             return None
         return Job(
             view.flow,

@@ -87,7 +87,9 @@ class Engine:
         self.dispatcher = Dispatcher(store, self.clock, known=self.known)
         self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, known=self.known)
         rounds = Rounds(store, self.dispatcher.counts, self.known)
-        self._direct = DirectEnds(self.known, rounds, self.clock, store.hints)
+        self._direct = DirectEnds(
+            self.known, self.flows.learning, rounds, clock=self.clock, hints=store.hints
+        )
         self.counts = PartitionCounts()
 
     @property
@@ -101,6 +103,7 @@ class Engine:
         self.clock.follow(await self.store.now())
 
     async def close(self) -> None:
+        await self.flows.learning.close()
         await self.store.close()
 
     # -- submitting -------------------------------------------------------------------------

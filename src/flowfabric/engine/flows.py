@@ -47,6 +47,7 @@ from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.learning import Learning
 from flowfabric.errors import (
     Conflict,
     FlowFabricError,
@@ -92,6 +93,7 @@ class Flows:
         known: KnownFlows,
     ) -> None:
         self._kept = known
+        self.learning = Learning(store, known)
         self.counts = PartitionCounts()
         self._store = store
         self._clock = clock
@@ -281,7 +283,7 @@ class Flows:
         """What these members are handed by their upstreams: the same in every attempt."""
         found = self.known_inputs(leases)
         unknown = [lease for lease in leases if lease.id not in found]
-        return found | await inputs(self._store, unknown)
+        return found | await inputs(self._store, unknown, self.learning.begin)
 
     def known_inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
         """The same for those whose flow is known here, without asking anybody."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from flowfabric.core.flow.inputs import Passed, passed, passes
-from flowfabric.core.flow.model import Edge, Group
+from flowfabric.core.flow.model import Edge, Flow, Group
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Lease, Want
 from flowfabric.store.protocol import Store
 
 
-async def inputs(store: Store, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
-    """By member what its upstreams pass to it; nothing is asked about solo executions."""
+async def inputs(
+    store: Store, leases: Sequence[Lease], on_seen: Callable[[Iterable[Flow]], None]
+) -> dict[ExecutionId, list[Passed]]:
+    """By member what its upstreams pass to it; nothing is asked about solo executions.
+
+    `on_seen` hears of their flows as soon as they are read.
+    """
     by_flow: dict[str, list[ExecutionId]] = {}
     for lease in leases:
         if lease.head.flow:
@@ -23,6 +28,7 @@ async def inputs(store: Store, leases: Sequence[Lease]) -> dict[ExecutionId, lis
     views = await store.graph(
         [Sight(flow=FlowId(flow), entering=ids) for flow, ids in by_flow.items()]
     )
+    on_seen(view.flow for view in views if view.flow is not None)
     results = await _results(
         store, {edge.upstream for view in views for edge in view.edges if passes(edge)}
     )

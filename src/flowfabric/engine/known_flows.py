@@ -1,4 +1,4 @@
-"""Small flows that this process submitted, as they are after all that it wrote to them.
+"""Small flows that this process works on, as they are after all that it wrote to them.
 
 Whoever decides from here need not look first. Nothing rests on it being true: what is decided is
 written under the `rev` of the flow and of every member that it changes, and a flow that turns out
@@ -118,6 +118,7 @@ class KnownFlows:
         self.is_kept = False
         self._hints = hints or Hints()
         self._flows: dict[str, _Known] = {}
+        self._shared: dict[str, None] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -138,7 +139,8 @@ class KnownFlows:
             self._bytes = 0
 
     def keep(self, made: Changeset) -> None:
-        """A flow that was just made here, if it is small and all of it is in this changeset."""
+        """A flow that was just made here, or read, if it is small and all of it is in this
+        changeset."""
         if not self.is_kept or _records(made) > RECORDS_MAX:
             return
         with self._lock:
@@ -191,12 +193,29 @@ class KnownFlows:
         with self._lock:
             self._drop(flow)
 
+    def is_wanted(self, flow: str) -> bool:
+        """Whether it should be read: it is not known, and nobody else works on it that we know."""
+        return self.is_kept and flow not in self._flows and flow not in self._shared
+
+    def leave(self, flow: str) -> None:
+        """Others work on it too: it would be known wrongly again and again."""
+        with self._lock:
+            self._drop(flow)
+            self._shared[flow] = None
+            if len(self._shared) > FLOWS_MAX:
+                del self._shared[next(iter(self._shared))]
+
     def inputs(self, lease: Lease) -> list[Passed] | None:
         if not lease.head.flow:
             return None
         with self._lock:
             known = self._flows.get(lease.head.flow)
             return None if known is None else known.inputs(lease)
+
+
+def is_for_dispatchers(flow: Flow) -> bool:
+    """Whether more than its ends has to be looked after: a deadline, or work that failed."""
+    return bool(flow.failures) or flow.due_ms is not None
 
 
 def _records(made: Changeset) -> int:

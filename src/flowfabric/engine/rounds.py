@@ -153,7 +153,7 @@ class Rounds:
                 self._known.write(changes, job.ends, job.ended)
                 self._tell(job, work)
             else:
-                self._known.forget(job.flow.id)
+                self._known.leave(job.flow.id)
         for flow in walks:
             self._reopening.written(flow, is_done=flow in done)
         return [job.flow.id in done for job in jobs]

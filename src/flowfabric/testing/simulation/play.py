@@ -156,7 +156,6 @@ class Stage:
     def _begin_app(self, process: Process) -> None:
         """Everything in one process: what is submitted here may be worked on without a look."""
         engine = Engine(process.store, clock=process.clock)
-        engine.known.begin()
         begin_engine(process, engine.known)
         Worker(process, engine, (*LANES, HOME)).begin()
         Client(process, Wishes(self._world, (HOME,)), engine).begin()

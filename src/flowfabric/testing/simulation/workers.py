@@ -44,6 +44,7 @@ class Worker:
         self._ttl_ms = self._chance.choice(TTLS_MS)
 
     def begin(self) -> None:
+        self._engine.known.begin()
         self._process.hints.subscribe(self._hear)
         self._process.begin(self._finisher.run())
         self._process.begin(self._run())

@@ -1,0 +1,123 @@
+"""Small flows that were submitted elsewhere, read as a whole when a member of theirs is worked on.
+
+From then on they are known as if they had been made here (`known_flows.py`). It happens beside the
+work, in few calls for all flows of a claim. Who ends a member meanwhile waits for it: that is
+sooner over than the road of a flow that is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from flowfabric.core.flow.model import Flow, FlowState
+from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Submission, Want
+from flowfabric.core.transition import Changeset
+from flowfabric.engine.known_flows import RECORDS_MAX, KnownFlows, is_for_dispatchers
+from flowfabric.errors import FlowFabricError
+from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.engine")
+
+TOGETHER = 1_000
+
+
+class Learning:
+    """Reads flows for `known`; one that is read already is not read again meanwhile."""
+
+    def __init__(self, store: Store, known: KnownFlows) -> None:
+        self._store = store
+        self._known = known
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        # One portion at a time: payloads of many members may be large.
+        self._turn = asyncio.Lock()
+
+    def begin(self, flows: Iterable[Flow]) -> None:
+        """Members of these are about to run here."""
+        worth = [flow for flow in flows if self._is_worth(flow)]
+        for some in _portions(worth):
+            task = asyncio.get_running_loop().create_task(self._learn(some))
+            self._under_way |= {flow.id: task for flow in some}
+
+    async def wait(self, flows: Iterable[str]) -> None:
+        """Until these are known, as far as they are being read."""
+        tasks = {self._under_way[flow] for flow in flows if flow in self._under_way}
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def close(self) -> None:
+        tasks = set(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _is_worth(self, flow: Flow) -> bool:
+        """Whether something follows from an end, and nobody else is known to work on it."""
+        is_new = flow.id not in self._under_way and self._known.is_wanted(flow.id)
+        is_plain = flow.state is FlowState.OPEN and not is_for_dispatchers(flow)
+        return is_new and is_plain and flow.ended + 1 < flow.total and _size(flow) <= RECORDS_MAX
+
+    async def _learn(self, flows: Sequence[Flow]) -> None:
+        try:
+            async with self._turn:
+                await self._read(flows)
+        except FlowFabricError as error:
+            # Nothing is lost: what follows from ends is then written by a dispatcher.
+            logger.warning("flows could not be read: %s", error, extra={"flows": len(flows)})
+        finally:
+            for flow in flows:
+                del self._under_way[flow.id]
+
+    async def _read(self, flows: Sequence[Flow]) -> None:
+        everybody = Members(limit=RECORDS_MAX)
+        views = await self._store.graph(
+            [Sight(flow=flow.id, whole=True, lines=True, members=everybody) for flow in flows]
+        )
+        # What ended first is acted on first: a flow with open lines is left to the dispatcher.
+        quiet = [view for view in views if view.flow and not view.lines and not view.unreadable]
+        wanted = [
+            Sight(flow=view.flow.id, groups=view.members) for view in quiet if view.flow is not None
+        ]
+        if not wanted:
+            return
+        rest, payloads = await asyncio.gather(self._store.graph(wanted), self._payloads(quiet))
+        for view, groups in zip(quiet, rest, strict=True):
+            if view.flow is not None and groups.flow == view.flow and not groups.unreadable:
+                self._known.keep(_as_made(view.flow, view, groups, payloads))
+
+    async def _payloads(self, views: Sequence[View]) -> dict[ExecutionId, bytes]:
+        ids = sorted(id for view in views for id in view.members)
+        loaded = await self._store.load(Want(ids=ids, payload=True)) if ids else []
+        return {each.head.id: each.payload for each in loaded if each is not None}
+
+
+def _size(flow: Flow) -> int:
+    """How many records it has at most: each edge may have a group of its own."""
+    return flow.total + 2 * flow.edges
+
+
+def _portions(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
+    some: list[Flow] = []
+    for flow in flows:
+        if some and sum(map(_size, some)) + _size(flow) > TOGETHER:
+            yield some
+            some = []
+        some.append(flow)
+    if some:
+        yield some
+
+
+def _as_made(
+    flow: Flow, view: View, rest: View, payloads: Mapping[ExecutionId, bytes]
+) -> Changeset:
+    """The flow as if it were submitted now."""
+    members = [
+        Submission(execution=view.heads[id], payload=payloads[id])
+        for id in view.members
+        if id in view.heads and id in payloads
+    ]
+    return Changeset(new_flows=[flow], members=members, edges=view.edges, groups=rest.groups)
