@@ -168,9 +168,10 @@ def test_a_settled_patch_names_state_reason_and_timer_and_what_is_added() -> Non
 
 
 @pytest.mark.parametrize(
-    ("instants", "first"), [((), None), ((None,), None), ((None, 3, 2), 2), ((0, None, 1), 0)]
+    ("instants", "first"),
+    [((None, None), None), ((3, None), 3), ((None, 0), 0), ((3, 2), 2), ((0, 1), 0)],
 )
 def test_the_earliest_ignores_what_is_not_set(
-    instants: tuple[int | None, ...], first: int | None
+    instants: tuple[int | None, int | None], first: int | None
 ) -> None:
     assert earliest(*instants) == first

@@ -32,6 +32,8 @@ from flowfabric.errors import InvalidInput
 CATEGORY_LIMIT = 64
 # Two clocks may each be half a second off when they are compared with the store's.
 OLD_COPY_MS = 1_000
+_SUCCESS = Ending(Outcome.SUCCESS)
+_COMPLETED = LogLine("completed")
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -201,13 +203,13 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
 def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
     names.body(result, "result")
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
-    patch = ended(lease.head, Ending(Outcome.SUCCESS), now_ms, AttemptState.TERMINAL)
+    patch = ended(lease.head, _SUCCESS, now_ms, AttemptState.TERMINAL)
     return Transition(
         lease.id,
         working(lease),
         Writer.WORKER,
         patch,
-        LogLine("completed"),
+        _COMPLETED,
         attempt,
         line=end_of(lease.head, patch, now_ms) if lease.head.flow else None,
     )

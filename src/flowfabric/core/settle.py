@@ -30,16 +30,17 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     lost: Loss = Loss.NONE
 
 
-def facts_of(row: Execution) -> Facts:
+def facts_of(row: Execution, *, deps_open: bool | None = None, lost: Loss | None = None) -> Facts:
+    """The facts of a row, some of them as they are about to be."""
     return Facts(
         deadline_ms=row.deadline_ms,
         next_kind=row.next_kind,
         not_before_ms=row.not_before_ms,
         paused=row.paused,
-        deps_open=row.deps_open,
+        deps_open=row.deps_open if deps_open is None else deps_open,
         admission=row.admission,
         recheck_ms=row.recheck_ms,
-        lost=row.lost,
+        lost=row.lost if lost is None else lost,
     )
 
 
@@ -115,6 +116,7 @@ def _next_due(state: State, facts: Facts) -> int | None:
     return earliest(wake, facts.deadline_ms)
 
 
-def earliest(*instants: int | None) -> int | None:
-    known = [instant for instant in instants if instant is not None]
-    return min(known) if known else None
+def earliest(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)

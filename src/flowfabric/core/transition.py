@@ -152,11 +152,12 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         changed = [t.id for t in self.transitions]
-        refuse_doubles([*changed, *(member.execution.id for member in self.members)])
-        refuse_doubles([change.name for change in self.lanes])
         scopes = {partition_of(id) for id in changed}
         if len(scopes) + bool(self.lanes) > 1:
             raise IllegalTransition("a changeset of several scopes could be written in part")
+        refuse_doubles([*changed, *[member.execution.id for member in self.members]])
+        if self.lanes:
+            refuse_doubles([change.name for change in self.lanes])
         if self.new_flows or self.flows or self.members:
             _require_one_flow(self)
 
@@ -194,17 +195,29 @@ def refuse_doubles_in(batch: Sequence[Changeset]) -> None:
     refuse_doubles([id for changes in batch for id in changes.owners])
     refuse_doubles([member.execution.id for changes in batch for member in changes.members])
     for changes in batch:
-        done = {(line.at_ms, line.id) for line in changes.done}
-        ended = (t.line for t in changes.transitions if t.line is not None)
-        if done and any((line.at_ms, line.id) in done for line in (*changes.lines, *ended)):
-            raise IllegalTransition("a line is written and done in one call")
+        if changes.done:
+            _refuse_lines_for_nothing(changes)
+
+
+def _refuse_lines_for_nothing(changes: Changeset) -> None:
+    done = {(line.at_ms, line.id) for line in changes.done}
+    ended = (t.line for t in changes.transitions if t.line is not None)
+    if any((line.at_ms, line.id) in done for line in (*changes.lines, *ended)):
+        raise IllegalTransition("a line is written and done in one call")
+
+
+def state_after(patch: Patch) -> State | None:
+    """The state that a patch writes, if it writes one."""
+    state = patch.get("state")
+    return state if state is None or isinstance(state, State) else State(str(state))
 
 
 def end_of(row: Execution, patch: Patch, now_ms: int) -> Line | None:
     """The line that the end of a member leaves behind; none if it has not ended, or is alone."""
-    if not row.flow or patch.get("state") not in TERMINAL:
+    state = state_after(patch)
+    if not row.flow or state is None or state not in TERMINAL:
         return None
-    outcome = SHAPE[State(str(patch["state"]))].outcome
+    outcome = SHAPE[state].outcome
     return Line(
         flow=FlowId(row.flow),
         at_ms=now_ms,
@@ -246,9 +259,9 @@ def claimed(row: Execution, ask: Claim) -> dict[str, Value]:
     if not ask.start:
         due = _earliest(lease_until, row.deadline_ms)
         return patch | {"reason": Reason.GRANTED, "due_ms": due}
-    begun = begin(row, ask.now_ms)
-    due = _earliest(lease_until, row.deadline_ms, begun["attempt_until_ms"])
-    return patch | begun | {"due_ms": due}
+    patch |= begin(row, ask.now_ms)
+    patch["due_ms"] = _earliest(lease_until, row.deadline_ms, patch["attempt_until_ms"])
+    return patch
 
 
 def begin(row: Execution, now_ms: int) -> dict[str, Value]:

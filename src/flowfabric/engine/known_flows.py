@@ -8,7 +8,7 @@ to have changed elsewhere is forgotten and looked at as any other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -65,27 +65,37 @@ class _Known:
             for key in self.leaving.get(head.id, ())
             if (edge := self.edges[key]).state is EdgeState.PENDING
         ]
-        edges.sort(key=_in_order)
-        waiting = dict.fromkeys(edge.downstream for edge in edges)
-        heads = {id: self.heads[id] for id in waiting if id in self.heads}
+        if len(edges) > 1:
+            edges.sort(key=_in_order)
+        waiting = {edge.downstream: self.heads.get(edge.downstream) for edge in edges}
+        heads = {id: head for id, head in waiting.items() if head is not None}
         heads |= {head.id: head for head in ended}
         return View(flow=self.flow, edges=edges, groups=self.groups_of(waiting), heads=heads)
 
-    def write(self, changes: Changeset, ended: Iterable[Execution]) -> None:
-        """What a commit has made of it."""
+    def write(self, changes: Changeset, heads: Iterable[Execution]) -> None:
+        """What a commit has made of it; `heads` are some of its members as they are now."""
         _, __, patch = changes.flows[0]
         self.flow = _replace_flow(self.flow, **patch, rev=self.flow.rev + 1)
-        known = {head.id: head for head in ended}
-        for transition in changes.transitions:
-            id = transition.id
-            if id not in known and id in self.heads:
-                self.heads[id] = patched(self.heads[id], transition.patch)
+        known = {head.id: head for head in heads}
+        if len(known) < len(changes.transitions):
+            known |= self._moved(changes, known)
         self.heads |= known
         for became in changes.resolved:
-            if (key := became.key) in self.edges:
-                self.edges[key] = became.of(self.edges[key])
+            key = became.key
+            edge = self.edges.get(key)
+            if edge is not None:
+                self.edges[key] = became.of(edge)
         for group in changes.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
+
+    def _moved(
+        self, changes: Changeset, known: Container[ExecutionId]
+    ) -> dict[ExecutionId, Execution]:
+        return {
+            each.id: patched(self.heads[each.id], each.patch)
+            for each in changes.transitions
+            if each.id not in known and each.id in self.heads
+        }
 
     def keep_result(self, end: Transition) -> None:
         """Of an end that was written; a long one is read when it is needed."""
@@ -101,11 +111,13 @@ class _Known:
         # Set free and claimed in one write, or in two.
         if known is None or lease.head.rev - known.rev not in (0, 1):
             return None
-        edges = [self.edges[key] for key in self.entering.get(lease.id, ())]
-        wanted = [(edge.upstream, edge.attempt) for edge in edges if passes(edge)]
-        if any(each not in self.results for each in wanted):
+        edges = [self.edges[key] for key in self.entering.get(known.id, ())]
+        handing = [edge for edge in edges if passes(edge)]
+        results = self.results
+        if not all((edge.upstream, edge.attempt) in results for edge in handing):
             return None
-        return passed(edges, self.groups_of([lease.id]), lambda up, n: self.results.get((up, n)))
+        groups = self.groups.get(known.id, {}).values()
+        return passed(handing, groups, lambda up, n: results.get((up, n)))
 
 
 class KnownFlows:
@@ -171,7 +183,7 @@ class KnownFlows:
         self,
         changes: Changeset,
         ends: Sequence[Transition] = (),
-        ended: Sequence[Execution] = (),
+        heads: Sequence[Execution] = (),
     ) -> None:
         """A commit that this process has made; what is settled is not needed any more."""
         flow, rev, patch = changes.flows[0]
@@ -187,7 +199,7 @@ class KnownFlows:
             for end in ends:
                 known.keep_result(end)
             self._bytes += known.bytes - before
-            known.write(changes, ended)
+            known.write(changes, heads)
 
     def forget(self, flow: str) -> None:
         with self._lock:

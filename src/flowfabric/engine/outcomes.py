@@ -16,7 +16,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Ended, Execution, Lease
 from flowfabric.core.states import TERMINAL, State
-from flowfabric.core.transition import Applied, Rejected, Transition
+from flowfabric.core.transition import Applied, Rejected, Transition, state_after
 from flowfabric.errors import FlowFabricError, StaleLease
 
 
@@ -122,7 +122,7 @@ def finished_as(transition: Transition) -> Finished:
     until, next_attempt = patch.get("not_before_ms"), patch.get("next_attempt")
     return Finished(
         id=transition.id,
-        state=State(str(patch["state"])),
+        state=state_after(patch),
         until_ms=until if isinstance(until, int) else None,
         next_attempt=next_attempt if isinstance(next_attempt, int) else None,
     )

@@ -150,7 +150,7 @@ class Rounds:
         for (job, _), work, changes, is_done in zip(live, works, batch, answers, strict=True):
             if is_done:
                 done.add(job.flow.id)
-                self._known.write(changes, job.ends, job.ended)
+                self._known.write(changes, job.ends, [*job.ended, *job.taken])
                 self._tell(job, work)
             else:
                 self._known.leave(job.flow.id)
@@ -259,7 +259,9 @@ class Rounds:
         for answer in job.answers:
             match answer.outcome:
                 case Advanced() as advanced:
-                    whole, edges = job.add(answer, advanced)
+                    whole, edges = advanced, answer.edges
+                    if answer.goes_on or job.sums:
+                        whole, edges = job.add(answer, advanced)
                     if whole.edges and not answer.goes_on:
                         dispatch_log.dispatched(answer.line, whole, edges)
                 case NoOp(reason) if reason == MISSING:

@@ -145,7 +145,7 @@ class Worker:
         return self._slots - len(self._running) - self._promised
 
     def _begin(self, leases: Sequence[Lease]) -> None:
-        worth = [lease for lease in leases if self._is_worth_starting(lease)]
+        worth = self._worth_starting(leases)
         self._keeper.hold(worth)
         members = [lease for lease in worth if lease.head.flow]
         known = self._engine.flows.known_inputs(members)
@@ -170,10 +170,10 @@ class Worker:
             ttl_ms=self._ttl_ms,
         )
 
-    def _is_worth_starting(self, lease: Lease) -> bool:
-        """Not if it is over before it begins: the answer of a store in trouble can take long."""
-        left_ms = lease.until_ms - self._engine.clock.now_ms()
-        return left_ms > SAFETY_SECONDS * 1000
+    def _worth_starting(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Not what is over before it begins: the answer of a store in trouble can take long."""
+        soonest_ms = self._engine.clock.now_ms() + SAFETY_SECONDS * 1000
+        return [lease for lease in leases if lease.until_ms > soonest_ms]
 
     async def _claim(self, room: int) -> list[Lease]:
         """New work; after a claim whose answer was lost, first of all what that one took."""

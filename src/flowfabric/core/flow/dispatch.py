@@ -81,9 +81,12 @@ class Acted(NamedTuple):
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     """Resolve the edges that leave these members, judge their groups, move those that wait."""
     work.look(view)
-    broken = _broken(view, {line.execution for line in lines}) if view.unreadable else {}
+    broken: Mapping[str, int] = {}
+    lost: Collection[str] = ()
+    if view.unreadable:
+        broken = _broken(view, {line.execution for line in lines})
+        lost = {each.name.split(" ")[0] for each in view.unreadable if each.kind != "edge"}
     frontier = _frontier(view.edges, broken, limit)
-    lost = {each.name.split(" ")[0] for each in view.unreadable if each.kind != "edge"}
     leaving = _by_upstream(view.edges)
     answers: list[Answer] = []
     acted: list[Acted] = []
@@ -100,10 +103,8 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
             edges = [edge for edge in every if edge.downstream not in lost] if lost else every
             acted.append(Acted(line, every, edges))
     decided, strange = _resolve(work, acted)
-    waited = dict.fromkeys(group.downstream for group in decided)
-    for downstream in waited:
-        move(work, downstream)
-    skipped = {id for id in waited if _becomes(work, id) is State.SKIPPED}
+    waited = dict.fromkeys([group.downstream for group in decided])
+    skipped = {id for id in waited if move(work, id) is State.SKIPPED}
     dangling: list[Edge] = []
     for line, every, edges in acted:
         nowhere = [edge for edge in edges if work.head(edge.downstream) is None]
@@ -119,11 +120,6 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
         goes_on = line.execution == frontier and not is_left
         answers.append(Answer(line, advanced, seen, goes_on))
     return Ends(answers, decided, strange, dangling)
-
-
-def _becomes(work: Round, id: ExecutionId) -> Value:
-    transition = work.transitions.get(id)
-    return None if transition is None else transition.patch.get("state")
 
 
 def _broken(view: View, asked: Collection[str]) -> dict[str, int]:
@@ -176,13 +172,14 @@ def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) 
     """Resolve the edges of one group, move its counters, judge it. No group, no more than that."""
     room = _room(group)
     counts: dict[str, int] = {}
-    for edge, line in sorted(ends, key=lambda end: end[0].position):
+    for edge, line in sorted(ends, key=_place) if len(ends) > 1 else ends:
         outcome = outcome_of(line.about)
         state = verdict(edge.kind, outcome)
         name = bucket(state, outcome)
-        is_passed = state is EdgeState.SATISFIED and counts.get(name, 0) < room
+        before = counts.get(name, 0)
+        is_passed = state is EdgeState.SATISFIED and before < room
         attempt = pin(work.head(edge.upstream)) if is_passed else NOT_PINNED
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] = before + 1
         work.resolved.append(
             Resolution(
                 downstream=edge.downstream,
@@ -199,6 +196,10 @@ def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) 
         return None
     moved = {name: getattr(group, name) + count for name, count in counts.items()}
     return decide(work, msgspec.structs.replace(group, **moved))
+
+
+def _place(end: tuple[Edge, Line]) -> int:
+    return end[0].position
 
 
 def _room(group: Group | None) -> int:
@@ -218,20 +219,36 @@ def decide(work: Round, group: Group) -> Group:
     return group
 
 
-def move(work: Round, downstream: ExecutionId) -> None:
-    """Release the member when all its groups are satisfied, skip it when one cannot be."""
+def move(work: Round, downstream: ExecutionId) -> Value:
+    """Release the member when all its groups are satisfied, skip it when one cannot be. Answers
+    the state that this round brings it to, if it is another one."""
     head = work.head(downstream)
     if head is None:
-        return
-    groups = work.groups_of(downstream)
-    impossible = [group for group in groups if group.state is GroupState.IMPOSSIBLE]
+        return None
     transition = None
-    if any(group.on_impossible == OnImpossible.SKIP for group in impossible):
-        transition = skip(head, work.now_ms)
-    elif groups and all(group.state is GroupState.SATISFIED for group in groups):
-        transition = set_free(work, head)
+    match _together(work.groups_of(downstream)):
+        case GroupState.IMPOSSIBLE:
+            transition = skip(head, work.now_ms)
+        case GroupState.SATISFIED:
+            transition = set_free(work, head)
+        case _:
+            return None
     if transition is not None:
         work.write(transition)
+    change = work.transitions.get(downstream)
+    return None if change is None else change.patch.get("state")
+
+
+def _together(groups: Sequence[Group]) -> GroupState:
+    """What all groups of a member are to it."""
+    states = {group.state for group in groups}
+    if GroupState.IMPOSSIBLE in states and any(map(_skips, groups)):
+        return GroupState.IMPOSSIBLE
+    return GroupState.SATISFIED if states == {GroupState.SATISFIED} else GroupState.PENDING
+
+
+def _skips(group: Group) -> bool:
+    return group.state is GroupState.IMPOSSIBLE and group.on_impossible == OnImpossible.SKIP
 
 
 def set_free(work: Round, head: Execution) -> Transition | None:

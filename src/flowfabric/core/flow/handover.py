@@ -22,9 +22,11 @@ def hand_over(work: Round, ask: Claim, among: Container[ExecutionId]) -> list[Ex
     then."""
     taken: list[Execution] = []
     for id, released in work.transitions.items():
-        row = work.head(id) if id in among and len(taken) < ask.limit else None
-        handed = None if row is None else _handed_over(row, released, ask)
-        if row is not None and handed is not None:
+        row = work.head(id)
+        if row is None or row.state is not State.BLOCKED_DEPENDENCIES or id not in among:
+            continue
+        handed = _handed_over(row, released, ask) if len(taken) < ask.limit else None
+        if handed is not None:
             work.transitions[id] = handed
             taken.append(patched(row, handed.patch))
     return taken
@@ -33,8 +35,8 @@ def hand_over(work: Round, ask: Claim, among: Container[ExecutionId]) -> list[Ex
 def _handed_over(row: Execution, released: Transition, ask: Claim) -> Transition | None:
     """Set free and claimed in one write; nothing if anything else keeps it, or it is not asked
     for."""
-    is_freed = row.state is State.BLOCKED_DEPENDENCIES and released.patch["state"] in CLAIMABLE
-    if not is_freed or row.namespace != ask.namespace or row.lane not in ask.lanes:
+    is_asked_for = row.namespace == ask.namespace and row.lane in ask.lanes
+    if released.patch["state"] not in CLAIMABLE or not is_asked_for:
         return None
     patch = {**released.patch, **claimed(row, ask)}
     line = LogLine(HANDED_OVER, {"worker": ask.worker, "kind": row.next_kind})

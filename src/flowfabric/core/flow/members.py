@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from flowfabric.core.endings import Ending, ended_from_outside
 from flowfabric.core.model import NO_ATTEMPT, Execution, Loss, Value, Writer
 from flowfabric.core.settle import facts_of, settle
@@ -34,7 +32,7 @@ def _depend(row: Execution, now_ms: int, *, is_open: bool) -> Transition:
         if row.lost is not Loss.NONE:
             # It lost its lease while its upstream ran again: once free, it waits like others.
             patch["lost"] = Loss.NONE
-        facts = msgspec.structs.replace(facts_of(row), deps_open=is_open, lost=Loss.NONE)
+        facts = facts_of(row, deps_open=is_open, lost=Loss.NONE)
         patch = settle(facts, now_ms).patch(**patch)
     line = LogLine("dependencies_added" if is_open else "dependencies_satisfied")
     return Transition(row.id, Seen(row.rev, row.state), Writer.ENGINE, patch, line)
