@@ -88,6 +88,11 @@ class Job:
         return [line for line in self.lines if line.kind is kind]
 
     @property
+    def choices(self) -> list[Group]:
+        """Decided groups whose other upstreams are to be cancelled."""
+        return [group for group in self.decided if cancels_rest(group)]
+
+    @property
     def paged(self) -> Line | None:
         """One line at a time that walks through all members."""
         return next((line for line in self.lines if line.kind in _PAGED), None)
@@ -191,10 +196,8 @@ class Rounds:
     async def _owe(self, jobs: Sequence[Job], works: Sequence[Round]) -> None:
         """Groups that were decided and cancel the rest: look who the rest is."""
         choices = [
-            (work, [group for group in job.decided if cancels_rest(group)])
-            for job, work in zip(jobs, works, strict=True)
+            (work, groups) for job, work in zip(jobs, works, strict=True) if (groups := job.choices)
         ]
-        choices = [(work, groups) for work, groups in choices if groups]
         if not choices:
             return
         around = await self._store.graph(
@@ -285,7 +288,7 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     # Lines that were put back keep nobody else from the flow.
     handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
     is_left = not job.is_all or len(job.lines) > handled
-    job.is_done = not (work.leaves_work or is_left)
+    job.is_done = not (is_left or work.leaves_work)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
 
 

@@ -136,7 +136,7 @@ class Round:
     @property
     def ended(self) -> int:
         """How many members of the flow have ended with this round."""
-        return self.flow.ended + sum(self.counted.values())
+        return sum(self.counted.values(), self.flow.ended)
 
     def _done(self) -> list[Line]:
         """What is done and owed again at the same moment stays."""
@@ -150,7 +150,8 @@ class Round:
         patch: dict[str, Value] = {
             name: getattr(flow, name) + moved for name, moved in self.counted.items()
         }
-        patch |= {"updated_ms": self.now_ms, **self.patch}
+        patch["updated_ms"] = self.now_ms
+        patch |= self.patch
         if busy_until_ms != flow.busy_until_ms:
             patch["busy_until_ms"] = busy_until_ms
         patch |= self._settled()
