@@ -18,6 +18,7 @@ from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
+from flowfabric.testing.faults import FaultyStore
 from tests.corrupter import raw_client
 from tests.schemas import SCHEMAS
 from tests.servers import SERVERS, store_url
@@ -87,6 +88,12 @@ async def store(store_kind: str, clock: VirtualClock, tmp_path: Path) -> AsyncIt
     await store.migrate()
     yield store
     await discard(store)
+
+
+@pytest.fixture
+def faulty(store: Store) -> FaultyStore:
+    """The store, its calls counted; faultless until a test plans something."""
+    return FaultyStore(store)
 
 
 @pytest.fixture

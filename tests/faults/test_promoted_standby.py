@@ -61,18 +61,23 @@ def engine_of(server: PostgresServer, clock: VirtualClock) -> Engine:
     return Engine(open_store(server.url, clock=clock), clock=clock)
 
 
+async def until(raw: Raw, question: str, *arguments: object) -> None:
+    """Ask again and again; each answer takes the time of a trip."""
+    is_so = False
+    while not is_so:
+        is_so = await raw.fetchval(question, *arguments)
+
+
 async def catch_up(standby: PostgresServer, primary: PostgresServer) -> None:
     """Until the standby has all that the primary wrote; then it follows no longer."""
-    raw = await asyncpg.connect(primary.url)
+    raw: Raw = await asyncpg.connect(primary.url)
     written = await raw.fetchval("SELECT pg_current_wal_insert_lsn()::text")
     await raw.close()
     raw = await asyncpg.connect(standby.url)
-    while not await raw.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written):
-        pass
+    await until(raw, "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written)
     await raw.execute("ALTER SYSTEM SET primary_conninfo = ''")
     await raw.execute("SELECT pg_reload_conf()")
-    while await raw.fetchval("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver)"):
-        pass
+    await until(raw, "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
     await raw.close()
 
 
@@ -95,8 +100,7 @@ async def follow_closely(standby: PostgresServer, primary: Raw) -> None:
     for command in FOLLOW_CLOSELY.strip().split(";"):
         await raw.execute(command)
     await raw.close()
-    while not await primary.fetchval("SELECT bool_or(xmin IS NOT NULL) FROM pg_replication_slots"):
-        pass
+    await until(primary, "SELECT bool_or(xmin IS NOT NULL) FROM pg_replication_slots")
 
 
 async def test_what_a_standby_or_a_prepared_transaction_holds_on_to_is_named(

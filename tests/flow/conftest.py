@@ -24,14 +24,9 @@ async def desk(store: Store, clock: VirtualClock) -> FlowDesk:
 
 
 @pytest.fixture
-def counted(store: Store) -> FaultyStore:
-    return FaultyStore(store)
-
-
-@pytest.fixture
-async def here(counted: FaultyStore, clock: VirtualClock) -> FlowDesk:
+async def here(faulty: FaultyStore, clock: VirtualClock) -> FlowDesk:
     """A desk whose engine also works: it keeps the flows that it makes."""
-    desk = FlowDesk(counted, clock)
+    desk = FlowDesk(faulty, clock)
     await desk.engine.open()
     desk.engine.known.begin()
     return desk

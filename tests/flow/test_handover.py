@@ -30,15 +30,15 @@ async def end(here: FlowDesk, *names: str, ask: Follow | None = None) -> Followe
 
 
 async def test_the_next_of_a_chain_is_held_with_the_end_of_the_one_before(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     await here.draw(plan("abc", "a>b b>c"))
     lease = await here.start("a")
-    counted.calls.clear()
+    faulty.calls.clear()
     _, (next_lease,), is_unanswered = await here.engine.finish_and_follow(
         [Completed(lease, b"7")], follow()
     )
-    assert (counted.calls[Verb.COMMIT_EACH], counted.calls[Verb.CLAIM]) == (1, 0)
+    assert (faulty.calls[Verb.COMMIT_EACH], faulty.calls[Verb.CLAIM]) == (1, 0)
     assert not is_unanswered
     stored = await here.member("b")
     assert next_lease.head == stored
@@ -73,14 +73,14 @@ def _but(head: Execution, names: tuple[str, ...]) -> dict[str, object]:
 
 
 async def test_results_are_passed_to_what_was_handed_over(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     await here.draw(plan("ab", [Link(member("a"), member("b"), argument="number")]))
     (lease,) = (await end(here, "a")).leases
-    counted.calls.clear()
+    faulty.calls.clear()
     given = await here.engine.flows.inputs([lease])
     assert [(each.path, each.results) for each in given[lease.id]] == [("number", [b"7"])]
-    assert not counted.calls
+    assert not faulty.calls
 
 
 async def test_each_end_is_followed_by_one_and_the_others_are_for_all(here: FlowDesk) -> None:
@@ -128,11 +128,11 @@ async def test_the_last_member_of_a_flow_is_followed_by_nothing(here: FlowDesk) 
 
 
 async def test_an_answer_that_was_lost_leaves_a_lease_that_can_be_asked_for(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     await here.draw(plan("ab", "a>b"))
     lease = await here.start("a")
-    counted.plan.append(Fault(Verb.COMMIT_EACH, counted.calls[Verb.COMMIT_EACH] + 1, Kind.AFTER))
+    faulty.plan.append(Fault(Verb.COMMIT_EACH, faulty.calls[Verb.COMMIT_EACH] + 1, Kind.AFTER))
     followed = await here.engine.finish_and_follow([Completed(lease, b"1")], follow())
     assert (followed.leases, followed.is_unanswered) == ([], True)
     (again,) = await here.engine.claim(

@@ -22,13 +22,13 @@ RACE = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
 
 
 async def test_an_end_and_what_follows_from_it_are_one_commit(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     await here.draw(plan("abc", "a>b b>c"))
     lease = await here.start("a")
-    counted.calls.clear()
+    faulty.calls.clear()
     await here.engine.complete(lease, b'"done"')
-    assert counted.calls == {Verb.COMMIT_EACH: 1, Verb.ANY: 1}
+    assert faulty.calls == {Verb.COMMIT_EACH: 1, Verb.ANY: 1}
     assert await here.lines() == []
     assert await here.states("abc") == {
         "a": "completed",
@@ -40,38 +40,36 @@ async def test_an_end_and_what_follows_from_it_are_one_commit(
 
 
 async def test_results_are_passed_without_a_look_at_the_store(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     links = [Link(member("a"), member("b"), argument="number")]
     await here.draw(plan("ab", links))
     await here.engine.complete(await here.start("a"), b"7")
     lease = await here.start("b")
-    counted.calls.clear()
+    faulty.calls.clear()
     given = await here.engine.flows.inputs([lease])
     assert [(each.path, each.results) for each in given[member("b")]] == [("number", [b"7"])]
-    assert not counted.calls
+    assert not faulty.calls
     stranger = FlowDesk(here.store, here.clock)
     assert await stranger.engine.flows.inputs([lease]) == given
 
 
 async def test_a_member_that_was_touched_since_its_release_is_looked_at(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     links = [Link(member("a"), member("b"), argument="number")]
     await here.draw(plan("ab", links))
     await here.engine.complete(await here.start("a"), b"7")
     await here.engine.change_priority(member("b"), 5)
     lease = await here.start("b")
-    counted.calls.clear()
+    faulty.calls.clear()
     assert [each.results for each in (await here.engine.flows.inputs([lease]))[lease.id]] == [
         [b"7"]
     ]
-    assert counted.calls[Verb.GRAPH] == 1
+    assert faulty.calls[Verb.GRAPH] == 1
 
 
-async def test_a_long_result_is_read_when_it_is_needed(
-    here: FlowDesk, counted: FaultyStore
-) -> None:
+async def test_a_long_result_is_read_when_it_is_needed(here: FlowDesk, faulty: FaultyStore) -> None:
     body = b'"' + b"x" * BODY_BYTES_MAX + b'"'
     await here.draw(plan("ab", [Link(member("a"), member("b"), argument="text")]))
     await here.engine.complete(await here.start("a"), body)
@@ -107,11 +105,11 @@ async def test_a_flow_with_open_lines_is_left_to_the_dispatcher(here: FlowDesk) 
 
 @pytest.mark.parametrize("kind", [Kind.BEFORE, Kind.AFTER])
 async def test_an_answer_that_was_lost_is_given_again(
-    here: FlowDesk, counted: FaultyStore, kind: Kind
+    here: FlowDesk, faulty: FaultyStore, kind: Kind
 ) -> None:
     await here.draw(plan("ab", "a>b"))
     lease = await here.start("a")
-    counted.plan.append(Fault(Verb.COMMIT_EACH, counted.calls[Verb.COMMIT_EACH] + 1, kind))
+    faulty.plan.append(Fault(Verb.COMMIT_EACH, faulty.calls[Verb.COMMIT_EACH] + 1, kind))
     finished = await here.engine.complete(lease, b"1")
     assert (finished.state, finished.error) == (State.COMPLETED, None)
     await here.dispatch()
@@ -119,13 +117,13 @@ async def test_an_answer_that_was_lost_is_given_again(
     assert await here.counters() == {"completed": 1}
 
 
-async def test_a_store_that_is_away_is_told_as_ever(here: FlowDesk, counted: FaultyStore) -> None:
+async def test_a_store_that_is_away_is_told_as_ever(here: FlowDesk, faulty: FaultyStore) -> None:
     await here.draw(plan("ab", "a>b"))
     lease = await here.start("a")
-    counted.plan.append(Fault(Verb.ANY, counted.calls[Verb.ANY] + 1, Kind.BEFORE, times=100))
+    faulty.plan.append(Fault(Verb.ANY, faulty.calls[Verb.ANY] + 1, Kind.BEFORE, times=100))
     with pytest.raises(StoreUnavailable):
         await here.engine.complete(lease, b"1")
-    counted.plan.clear()
+    faulty.plan.clear()
     assert await here.state("a") is State.ACTIVE
 
 
@@ -142,14 +140,14 @@ async def test_a_lease_that_is_over_is_refused_and_spoils_nobody(here: FlowDesk)
 
 
 async def test_ends_of_one_flow_in_one_batch_are_one_commit(
-    here: FlowDesk, counted: FaultyStore
+    here: FlowDesk, faulty: FaultyStore
 ) -> None:
     await here.draw(plan("abcd", "a>d b>d c>d"))
     leases = [await here.start(name) for name in "abc"]
-    counted.calls.clear()
+    faulty.calls.clear()
     failed = Failed(leases[2], Failure("broke", fatal=True))
     await here.engine.finish([Completed(leases[0], b"1"), Completed(leases[1], b"2"), failed])
-    assert counted.calls[Verb.COMMIT_EACH] == 1
+    assert faulty.calls[Verb.COMMIT_EACH] == 1
     assert await here.state("d") is State.SKIPPED
     await here.dispatch()
     assert await here.counters() == {"completed": 2, "failed": 1, "skipped": 1}

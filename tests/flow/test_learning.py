@@ -41,21 +41,21 @@ async def learned(here: FlowDesk, flow: str = FLOW) -> bool:
 
 
 async def test_an_end_waits_until_its_flow_is_known_and_goes_the_short_road(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     await elsewhere.draw(plan("abc", [Link(member("a"), member("b"), argument="n"), *links("b>c")]))
     lease = await begun(here, "a")
     assert not here.engine.known.knows(FLOW)
     _, (next_lease,), _ = await here.engine.finish_and_follow([Completed(lease, b"7")], FOLLOW)
-    assert (await here.lines(), counted.calls[Verb.APPLY]) == ([], 0)
+    assert (await here.lines(), faulty.calls[Verb.APPLY]) == ([], 0)
     assert next_lease.id == member("b")
     assert next_lease.payload == (await elsewhere.engine.adopt(member("b"))).payload
-    counted.calls.clear()
+    faulty.calls.clear()
     given = here.engine.flows.known_inputs([next_lease])
     assert [each.results for each in given[member("b")]] == [[b"7"]]
     (last,) = (await here.engine.finish_and_follow([Completed(next_lease, b"8")], FOLLOW)).leases
     await here.engine.complete(last, b"9")
-    assert counted.calls == {Verb.COMMIT_EACH: 2, Verb.ANY: 2}
+    assert faulty.calls == {Verb.COMMIT_EACH: 2, Verb.ANY: 2}
     assert await here.counters() == {"completed": 3}
     assert (await here.flow()).settled
 
@@ -72,30 +72,30 @@ async def test_what_an_upstream_passed_before_it_was_known_is_looked_up(
 
 
 async def test_many_flows_are_read_in_few_calls(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     flows = [flow_id(number) for number in range(1, 9)]
     for flow in flows:
         await elsewhere.draw(plan("abc", "a>b b>c", flow=flow))
     leases = [await here.start("a", flow) for flow in flows]
-    counted.calls.clear()
+    faulty.calls.clear()
     await here.engine.flows.inputs(leases)
     await here.engine.finish([Completed(lease, b"1") for lease in leases])
-    assert (counted.calls[Verb.GRAPH], counted.calls[Verb.LOAD]) == (3, 1)
-    assert counted.calls[Verb.COMMIT_EACH] == 1
+    assert (faulty.calls[Verb.GRAPH], faulty.calls[Verb.LOAD]) == (3, 1)
+    assert faulty.calls[Verb.COMMIT_EACH] == 1
     assert all(here.engine.known.knows(flow) for flow in flows)
 
 
 async def test_it_is_read_once_while_it_is_being_read(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     await elsewhere.draw(plan("abc", "a>c b>c"))
     leases = [await here.start(name) for name in "ab"]
-    counted.calls.clear()
+    faulty.calls.clear()
     for lease in leases:
         await here.engine.flows.inputs([lease])
     assert await learned(here)
-    assert (counted.calls[Verb.GRAPH], counted.calls[Verb.LOAD]) == (4, 1)
+    assert (faulty.calls[Verb.GRAPH], faulty.calls[Verb.LOAD]) == (4, 1)
 
 
 @pytest.mark.parametrize(("count", "is_known"), [(RECORDS_MAX // 3, True), (170, False)])
@@ -159,7 +159,7 @@ async def test_a_flow_that_others_write_to_as_well_is_not_read_again(
 
 
 async def test_what_changes_while_it_is_read_is_not_kept(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     await elsewhere.draw(plan("abc", "a>b"))
     lease = await here.start("a")
@@ -167,20 +167,20 @@ async def test_what_changes_while_it_is_read_is_not_kept(
     async def meanwhile() -> None:
         await elsewhere.engine.flows.build.link(FLOW, Link(member("b"), member("c")))
 
-    third = counted.calls[Verb.GRAPH] + 3
-    counted.plan.append(Fault(Verb.GRAPH, third, Kind.DELAY, hook=meanwhile))
+    third = faulty.calls[Verb.GRAPH] + 3
+    faulty.plan.append(Fault(Verb.GRAPH, third, Kind.DELAY, hook=meanwhile))
     await here.engine.flows.inputs([lease])
     assert not await learned(here)
-    assert len(counted.hit) == 1
+    assert len(faulty.hit) == 1
     assert here.engine.known.is_wanted(FLOW)
 
 
 async def test_a_store_that_is_away_meanwhile_costs_only_the_short_road(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore, caplog: pytest.LogCaptureFixture
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await elsewhere.draw(plan("abc", "a>b b>c"))
     lease = await here.start("a")
-    counted.plan.append(Fault(Verb.GRAPH, counted.calls[Verb.GRAPH] + 2, Kind.BEFORE))
+    faulty.plan.append(Fault(Verb.GRAPH, faulty.calls[Verb.GRAPH] + 2, Kind.BEFORE))
     with caplog.at_level(logging.WARNING, "flowfabric.engine"):
         await here.engine.flows.inputs([lease])
         await here.engine.complete(lease, b"1")
@@ -189,7 +189,7 @@ async def test_a_store_that_is_away_meanwhile_costs_only_the_short_road(
 
 
 async def test_closing_ends_what_is_being_read(
-    here: FlowDesk, elsewhere: FlowDesk, counted: FaultyStore
+    here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     await elsewhere.draw(plan("abc", "a>b b>c"))
     await begun(here, "a")

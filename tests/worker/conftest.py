@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.store import Store
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.faults import FaultyStore
 from tests.worker.floor import Floor
-
-
-@pytest.fixture
-def faulty(store: Store) -> FaultyStore:
-    """Faultless until a test plans something."""
-    return FaultyStore(store)
 
 
 @pytest.fixture

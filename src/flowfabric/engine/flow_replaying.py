@@ -7,6 +7,7 @@ the dispatcher takes back those that depended on it, and then lets it go.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.reopening import hold_back, require_replays, weights
@@ -44,10 +45,8 @@ class FlowReplaying:
         for pause in (*PAUSES_SECONDS, None):
             graph = await whole_graph(self._look, flow)
             if graph is not None:
-                try:
+                with suppress(_Moved):
                     return await self._with_downstream(graph, id, reason)
-                except _Moved:
-                    pass
             if pause is not None:
                 await asyncio.sleep(pause)
         raise Conflict(

@@ -88,18 +88,23 @@ async def test_two_versions_of_the_library_work_on_one_partition(
     await ask_all(store, "FUNCTION", "DELETE", library_name(2))
 
 
+async def ask_for(store: ValkeyStore, protocol: int) -> None:
+    """From now on the store is for programs of this protocol or newer ones."""
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HSET", meta, "floor", protocol)
+
+
 async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
     url: str, opener: Opener, clock: VirtualClock
 ) -> None:
     store = opener(url)
     await store.migrate()
-    meta = store.keys.shared("meta")
-    await command(store, meta, "HSET", meta, "floor", 2)
+    await ask_for(store, 2)
     for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
         with pytest.raises(StoreMismatch, match="protocol 2") as refused:
             await verb()
         assert refused.value.hint == "upgrade flowfabric here"
-    await command(store, meta, "HSET", meta, "floor", 1)
+    await ask_for(store, 1)
 
 
 async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_again(
@@ -107,14 +112,13 @@ async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_agai
 ) -> None:
     store = opener(url)
     await store.migrate()
-    meta = store.keys.shared("meta")
-    await command(store, meta, "HSET", meta, "floor", 2)
+    await ask_for(store, 2)
     await put(store, clock, order(0))
     await ask_all(store, "FUNCTION", "FLUSH")
     with pytest.raises(StoreMismatch, match="protocol 2"):
         await put(store, clock, order(1))
     assert {str(reply) for reply in await libraries(store)} == {"[]"}
-    await command(store, meta, "HSET", meta, "floor", 1)
+    await ask_for(store, 1)
 
 
 async def test_a_store_that_is_laid_out_in_an_older_way_is_refused(
