@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.cli.bench import flows, idle, replicas
+from flowfabric.cli.bench.replica import Load
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
 from tests.cli.command import ff
@@ -157,6 +158,13 @@ def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> No
         assert list(value) == ["p50", "p95", "p99"] if isinstance(value, dict) else value
 
 
+async def test_chains_are_worked_on_by_another_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db?synchronous=NORMAL"
+    with open_target(url) as target:
+        figures = await flows.chain(target, Load(flows=2, nodes=3), 1, is_apart=True)
+    assert figures.flows_per_s > 0
+
+
 async def test_in_memory_the_rest_of_the_process_waits_as_long_as_the_submit_takes() -> None:
     with open_target("memory") as target:
         figures = await flows.submit(target, 600, 600)
@@ -164,7 +172,7 @@ async def test_in_memory_the_rest_of_the_process_waits_as_long_as_the_submit_tak
 
 
 async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:
-    load = replicas.Load(flows=4, nodes=3)
+    load = Load(flows=4, nodes=3)
     url = f"sqlite:///{tmp_path}/shared.db?synchronous=NORMAL"
     rounds, _ = await replicas._measure(url, load, engines=2)
     assert rounds == 12
@@ -173,4 +181,6 @@ async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:
 
 async def test_memory_cannot_be_shared_by_engines() -> None:
     with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
-        await replicas.run(target, engines=2, load=replicas.Load(flows=1, nodes=2))
+        await replicas.run(target, engines=2, load=Load(flows=1, nodes=2))
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+        await flows.chain(target, Load(flows=1, nodes=2), 1, is_apart=True)

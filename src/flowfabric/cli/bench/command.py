@@ -171,6 +171,9 @@ def chain(
     nodes: Annotated[int, typer.Option(min=1, help="Members of each flow.")] = 10,
     flows: Annotated[int, typer.Option(min=1, help="Flows at a time.")] = 200,
     repeat: Repeat = 3,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Let the worker be a process of its own.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure flows whose members run in a row and pass on results.
@@ -178,14 +181,17 @@ def chain(
     \b
     Examples:
       ff bench chain --store sqlite --nodes 10 --flows 200
+      ff bench chain --store postgres --apart
       ff bench chain --store memory --json
     """
     from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench.replica import Load
     from flowfabric.cli.bench.report import show_figures
     from flowfabric.cli.bench.targets import open_target
 
     with open_target(store) as target:
-        figures = _run(bench_flows.chain(target.url, nodes, flows, repeat))
+        load = Load(flows=flows, nodes=nodes)
+        figures = _run(bench_flows.chain(target, load, repeat, is_apart=apart))
         show_figures("chain", figures, target, as_json=json)
 
 
@@ -330,7 +336,8 @@ def replicas(
       ff bench replicas --engines 3 --store sqlite
       ff bench replicas --engines 3 --store postgres --json
     """
-    from flowfabric.cli.bench.replicas import Load, run
+    from flowfabric.cli.bench.replica import Load
+    from flowfabric.cli.bench.replicas import run
     from flowfabric.cli.bench.report import show_figures
     from flowfabric.cli.bench.targets import open_target
 

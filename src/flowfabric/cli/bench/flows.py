@@ -15,7 +15,9 @@ from flowfabric.app import App
 from flowfabric.cli.bench.bystander import bystander
 from flowfabric.cli.bench.cycle import SLOTS, Percentiles
 from flowfabric.cli.bench.machine import peak_rss_mb
-from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.bench.others import other
+from flowfabric.cli.bench.replica import Load, Place
+from flowfabric.cli.bench.targets import Target, require_shared
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.errors import Corrupt, ExecutionCancelled
 from flowfabric.graph import Node
@@ -46,8 +48,9 @@ class Submit(msgspec.Struct, frozen=True):
 class Bench:
     """An app of its own namespace with the few tasks that the graphs are made of."""
 
-    def __init__(self, url: str) -> None:
-        self.app = App(url, namespace=f"bench-{secrets.token_hex(4)}", concurrency=SLOTS)
+    def __init__(self, url: str, namespace: str = "") -> None:
+        namespace = namespace or f"bench-{secrets.token_hex(4)}"
+        self.app = App(url, namespace=namespace, concurrency=SLOTS)
         self.gate = asyncio.Event()
         self.decided: list[float] = []
 
@@ -83,17 +86,31 @@ class Bench:
         return await graph.submit(), node
 
 
-async def chain(url: str, nodes: int, flows: int, repeat: int) -> Chain:
+async def chain(target: Target, load: Load, repeat: int, *, is_apart: bool = False) -> Chain:
     """Flows per second, all submitted at once, each member handing its result to the next."""
-    bench = Bench(url)
+    bench = Bench(target.url)
+    nodes, flows = load.nodes, load.flows
     rates: list[float] = []
-    async with bench.app.running():
+    async with _worker_apart(target, bench) if is_apart else bench.app.running():
         await _chains(bench, nodes, WARM_UP)
         for _ in range(repeat):
             began = time.perf_counter()
             await _chains(bench, nodes, flows)
             rates.append(flows / (time.perf_counter() - began))
     return Chain(median(rates))
+
+
+@asynccontextmanager
+async def _worker_apart(target: Target, bench: Bench) -> AsyncIterator[None]:
+    """The client here, the worker with its engine in a process of its own."""
+    require_shared(target)
+    place = Place(target.url, bench.app.engine.namespace)
+    async with other("flowfabric.cli.bench.hand", msgspec.json.encode(place).decode()):
+        await bench.app.connect()
+        try:
+            yield
+        finally:
+            await bench.app.close()
 
 
 async def _chains(bench: Bench, nodes: int, flows: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.cli.bench.others import READY
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import Engine
@@ -21,7 +22,6 @@ from flowfabric.engine.telemetry import ROUNDS
 from flowfabric.store import open_store
 from flowfabric.testing.faults import FaultyStore
 
-READY = "ready"
 STOP_SECONDS = 10.0
 
 
@@ -34,6 +34,13 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     namespace: str
     is_mortal: bool = False
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """Chains of so many members, so many at a time."""
+
+    flows: int
+    nodes: int
 
 
 class MortalStore(FaultyStore):

@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 import msgspec
 
 from flowfabric.app import App
-from flowfabric.cli.bench.replica import READY, Place, Report
-from flowfabric.cli.bench.targets import Target
+from flowfabric.cli.bench.others import READY
+from flowfabric.cli.bench.replica import Load, Place, Report
+from flowfabric.cli.bench.targets import Target, require_shared
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core.ids import ExecutionId
-from flowfabric.errors import Corrupt, FlowFabricError, InvalidInput
+from flowfabric.errors import Corrupt, FlowFabricError
 from flowfabric.graph import Node
 from flowfabric.task import Task
 from flowfabric.worker.worker import Worker
@@ -43,11 +44,6 @@ class Replicas(msgspec.Struct, frozen=True):
 
 class NobodyDied(Exception):
     """The engine that was to die with flows in its hands never had any."""
-
-
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    flows: int
-    nodes: int
 
 
 class Floor:
@@ -113,10 +109,7 @@ async def _counted(run: FlowHandle) -> None:
 
 
 async def run(target: Target, *, engines: int, load: Load) -> Replicas:
-    if target.kind == "memory":
-        raise InvalidInput(
-            "memory:// is seen by one process only", field="store", hint="use sqlite or a server"
-        )
+    require_shared(target)
     alone, _ = await _measure(target.url, load, engines=1)
     together, _ = await _measure(target.url, load, engines=engines)
     for _ in range(TRIES):

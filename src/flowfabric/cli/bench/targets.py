@@ -53,6 +53,14 @@ class Target(NamedTuple):
         return parts._replace(query=urlencode(options)).geturl()
 
 
+def require_shared(target: Target) -> None:
+    """For what needs several processes on one store."""
+    if target.kind == "memory":
+        raise InvalidInput(
+            "memory:// is seen by one process only", field="store", hint="use sqlite or a server"
+        )
+
+
 async def drop_beside(url: str) -> None:
     """Leave nothing of a store that was made for a measurement. Nobody may have it open."""
     store = open_store(url)
