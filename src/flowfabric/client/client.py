@@ -41,6 +41,7 @@ R = TypeVar("R")
 _FLOW_KEYS = UUID("6f1d9d0e-54a5-5c0b-9a55-0f3f1c1a7f10")
 
 RANDOM_BYTES = (RANDOM_BITS + 7) // 8
+SPARE_BITS = RANDOM_BYTES * 8 - RANDOM_BITS
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -68,12 +69,11 @@ class Chance:
         if not self._left:
             block = os.urandom(RANDOM_BYTES * BATCH_LIMIT)
             starts = range(0, len(block), RANDOM_BYTES)
-            self._left = [_bits(block[start : start + RANDOM_BYTES]) for start in starts]
+            self._left = [
+                int.from_bytes(block[start : start + RANDOM_BYTES]) >> SPARE_BITS
+                for start in starts
+            ]
         return self._left.pop()
-
-
-def _bits(taken: bytes) -> int:
-    return int.from_bytes(taken) >> (RANDOM_BYTES * 8 - RANDOM_BITS)
 
 
 class Client:

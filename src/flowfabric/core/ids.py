@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import NewType
-from uuid import UUID
 
 from flowfabric.errors import InvalidInput
 
@@ -242,7 +241,7 @@ def run_partition(position: int, counts: PartitionCounts) -> int:
 
 
 def _uuid_crc16(text: str, field: str) -> int:
-    return crc16(UUID(parse_uuid(text, field)).bytes)
+    return crc16(bytes.fromhex(parse_uuid(text, field).replace("-", "")))
 
 
 def _parse_index(digits: str) -> int | None:
