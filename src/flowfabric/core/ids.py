@@ -204,7 +204,7 @@ def uuid7(now_ms: int, random_bits: int) -> str:
     if random_bits < 0 or random_bits >> RANDOM_BITS:
         raise _invalid("random_bits", "invalid_input", f"chance must fit {RANDOM_BITS} bits")
     high = now_ms << 80 | _UUID_VERSION | random_bits >> _RANDOM_LOW_BITS << 64
-    digits = f"{high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK:032x}"
+    digits = (high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK).to_bytes(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
