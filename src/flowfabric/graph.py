@@ -15,6 +15,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar, Union
 
+import msgspec
+
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
@@ -43,16 +45,13 @@ class Condition(NamedTuple):
 Source = Union["Node[object]", "Choice[object]", Condition]
 
 
-class Node(Generic[R_co]):
+class Node(msgspec.Struct, Generic[R_co], eq=False, gc=False):
     """One member to be. As an argument it stands for its result."""
 
-    __slots__ = ("_id", "decode", "name", "request")
-
-    def __init__(self, name: str, request: Request, decode: Callable[[bytes], R_co]) -> None:
-        self.name = name
-        self.request = request
-        self.decode = decode
-        self._id: ExecutionId | None = None
+    name: str
+    request: Request
+    decode: Callable[[bytes], R_co]
+    _id: ExecutionId | None = None
 
     def __repr__(self) -> str:
         return f"Node({self.name!r})"
@@ -94,12 +93,23 @@ _SOURCES = (Node, Choice, Condition)
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-class Edge(NamedTuple):
+class Edge(msgspec.Struct, gc=False):
     upstream: Node[object]
     downstream: Node[object]
     group: str
     kind: EdgeKind
-    places: list[str]
+    argument: str = ""
+
+
+class _Waits:
+    """What a node waits for, while it is being added."""
+
+    __slots__ = ("edges", "node", "policies")
+
+    def __init__(self, node: Node[object]) -> None:
+        self.node = node
+        self.edges: dict[tuple[Node[object], str], Edge] = {}
+        self.policies: dict[tuple[Node[object], str], Policy] = {}
 
 
 class Graph:
@@ -119,7 +129,7 @@ class Graph:
         self._retention = retention
         # Which place each node has; they are told apart by what they are, not by a name.
         self._nodes: dict[Node[object], int] = {}
-        self._edges: dict[tuple[Node[object], str, Node[object]], Edge] = {}
+        self._edges: list[Edge] = []
         self._policies: dict[tuple[Node[object], str], Policy] = {}
         self._is_submitted = False
 
@@ -144,11 +154,14 @@ class Graph:
             task.request(plain if found else values, is_open=bool(found)),
             task.handler.result.decode,
         )
+        waits = _Waits(node)
         for path, upstream in found:
-            self._wait(node, upstream, path)
+            self._wait(waits, upstream, path)
         for other in [after] if isinstance(after, (Node, Choice)) else after:
-            self._wait(node, other, "")
+            self._wait(waits, other, "")
         self._nodes[node] = len(self._nodes)
+        self._edges += waits.edges.values()
+        self._policies |= waits.policies
         return node
 
     def any_of(self, *nodes: Node[R], let_run: bool = False) -> Choice[R]:
@@ -159,37 +172,39 @@ class Graph:
         """The first k that succeed; as an argument, the list of their results."""
         return Choice(nodes, Policy(Join.QUORUM, k, _rest(let_run)))
 
-    def _wait(self, node: Node[object], upstream: object, place: str) -> None:
-        if isinstance(upstream, Choice):
-            group = f"{START}.{sum(key[0] is node for key in self._policies) + 1}"
-            self._policies[node, group] = upstream.policy
+    def _wait(self, waits: _Waits, upstream: object, place: str) -> None:
+        if isinstance(upstream, Node):
+            self._draw(waits, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
+        elif isinstance(upstream, Choice):
+            group = f"{START}.{len(waits.policies) + 1}"
+            waits.policies[waits.node, group] = upstream.policy
             for each in upstream.nodes:
-                self._draw(node, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
+                self._draw(waits, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
         elif isinstance(upstream, Condition):
             _require_result(upstream, place)
-            self._draw(node, upstream, START, place)
-        elif isinstance(upstream, Node):
-            self._draw(node, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
+            self._draw(waits, upstream, START, place)
         else:
             raise InvalidInput(
                 f"{upstream!r} is no node", field="after", hint="pass what `add` returned"
             )
 
-    def _draw(self, node: Node[object], on: Condition, group: str, place: str) -> None:
-        if on.node not in self._nodes:
+    def _draw(self, waits: _Waits, on: Condition, group: str, place: str) -> None:
+        upstream, kind = on
+        if upstream not in self._nodes:
             raise InvalidInput(
-                f"{on.node!r} is not in this graph", field="after", hint="add it to this graph"
+                f"{upstream!r} is not in this graph", field="after", hint="add it to this graph"
             )
-        key = (on.node, group, node)
-        edge = self._edges.get(key)
+        edge = waits.edges.get((upstream, group))
         if edge is None:
-            edge = self._edges[key] = Edge(on.node, node, group, on.kind, [])
-        elif edge.kind is not on.kind:
+            waits.edges[upstream, group] = Edge(upstream, waits.node, group, kind, place)
+            return
+        if edge.kind is not kind:
             raise InvalidInput(
-                f"{node!r} waits for {on.node!r} in two ways", field="after", hint="choose one"
+                f"{waits.node!r} waits for {upstream!r} in two ways",
+                field="after",
+                hint="choose one",
             )
-        if place:
-            edge.places.append(place)
+        edge.argument = PLACES.join(filter(None, (edge.argument, place)))
 
     async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
         """Write the whole flow. With a key, submitting the same again answers the same flow."""
@@ -217,8 +232,8 @@ class Graph:
             name=self.name,
             orders=orders,
             links=[
-                Link(ids[e.upstream], ids[e.downstream], e.kind, e.group, PLACES.join(e.places))
-                for e in self._edges.values()
+                Link(ids[e.upstream], ids[e.downstream], e.kind, e.group, e.argument)
+                for e in self._edges
             ],
             policies={
                 GroupKey(ids[node], group): policy
@@ -237,9 +252,10 @@ class Graph:
         text = hashlib.sha256(self.name.encode())
         for node in self._nodes:
             text.update(node.request.kind.encode() + b"\0" + node.request.payload + b"\1")
-        for edge in self._edges.values():
+        for edge in self._edges:
             ends = (places[edge.upstream], places[edge.downstream])
-            text.update(repr((ends, edge.group, str(edge.kind), edge.places)).encode())
+            paths = edge.argument.split(PLACES) if edge.argument else []
+            text.update(repr((ends, edge.group, str(edge.kind), paths)).encode())
         for (node, group), policy in self._policies.items():
             text.update(repr((places[node], group, str(policy.join), policy.k)).encode())
         return text.hexdigest()
