@@ -15,6 +15,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar, Union
 
+import msgspec
+
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
@@ -43,14 +45,13 @@ class Condition(NamedTuple):
 Source = Union["Node[object]", "Choice[object]", Condition]
 
 
-class Node(Generic[R_co]):
+class Node(msgspec.Struct, Generic[R_co], eq=False, gc=False):
     """One member to be. As an argument it stands for its result."""
 
-    def __init__(self, name: str, request: Request, decode: Callable[[bytes], R_co]) -> None:
-        self.name = name
-        self.request = request
-        self.decode = decode
-        self._id: ExecutionId | None = None
+    name: str
+    request: Request
+    decode: Callable[[bytes], R_co]
+    _id: ExecutionId | None = None
 
     def __repr__(self) -> str:
         return f"Node({self.name!r})"
@@ -88,13 +89,27 @@ class Choice(Generic[R_co]):
 
 Upstream = Node[object] | Choice[object] | Condition
 
+_SOURCES = (Node, Choice, Condition)
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
-class Edge(NamedTuple):
+
+class Edge(msgspec.Struct, gc=False):
     upstream: Node[object]
     downstream: Node[object]
     group: str
     kind: EdgeKind
-    places: list[str]
+    argument: str = ""
+
+
+class _Waits:
+    """What a node waits for, while it is being added."""
+
+    __slots__ = ("edges", "node", "policies")
+
+    def __init__(self, node: Node[object]) -> None:
+        self.node = node
+        self.edges: dict[tuple[Node[object], str], Edge] = {}
+        self.policies: dict[tuple[Node[object], str], Policy] = {}
 
 
 class Graph:
@@ -112,9 +127,10 @@ class Graph:
         self._connect = connect
         self._deadline_ms = None if deadline is None else duration_ms(deadline, "deadline")
         self._retention = retention
-        self._nodes: list[Node[object]] = []
-        self._edges: dict[tuple[int, str, int], Edge] = {}
-        self._policies: dict[tuple[int, str], Policy] = {}
+        # Which place each node has; they are told apart by what they are, not by a name.
+        self._nodes: dict[Node[object], int] = {}
+        self._edges: list[Edge] = []
+        self._policies: dict[tuple[Node[object], str], Policy] = {}
         self._is_submitted = False
 
     def add(
@@ -131,17 +147,21 @@ class Graph:
         """
         values = task.handler.bind(args, kwargs)
         found: list[tuple[str, Source]] = []
-        plain = {name: _plain(value, escaped(name), found) for name, value in values.items()}
+        # The name of a parameter has nothing that a path would have to escape.
+        plain = {name: _plain(value, name, found) for name, value in values.items()}
         node: Node[R] = Node(
             f"{task.name}-{len(self._nodes)}",
             task.request(plain if found else values, is_open=bool(found)),
             task.handler.result.decode,
         )
+        waits = _Waits(node)
         for path, upstream in found:
-            self._wait(node, upstream, path)
-        for other in [after] if isinstance(after, Node | Choice) else after:
-            self._wait(node, other, "")
-        self._nodes.append(node)
+            self._wait(waits, upstream, path)
+        for other in [after] if isinstance(after, (Node, Choice)) else after:
+            self._wait(waits, other, "")
+        self._nodes[node] = len(self._nodes)
+        self._edges += waits.edges.values()
+        self._policies |= waits.policies
         return node
 
     def any_of(self, *nodes: Node[R], let_run: bool = False) -> Choice[R]:
@@ -152,35 +172,39 @@ class Graph:
         """The first k that succeed; as an argument, the list of their results."""
         return Choice(nodes, Policy(Join.QUORUM, k, _rest(let_run)))
 
-    def _wait(self, node: Node[object], upstream: object, place: str) -> None:
-        if isinstance(upstream, Choice):
-            group = f"{START}.{sum(key[0] == id(node) for key in self._policies) + 1}"
-            self._policies[id(node), group] = upstream.policy
+    def _wait(self, waits: _Waits, upstream: object, place: str) -> None:
+        if isinstance(upstream, Node):
+            self._draw(waits, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
+        elif isinstance(upstream, Choice):
+            group = f"{START}.{len(waits.policies) + 1}"
+            waits.policies[waits.node, group] = upstream.policy
             for each in upstream.nodes:
-                self._draw(node, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
+                self._draw(waits, Condition(each, EdgeKind.SUCCESS_ONLY), group, place)
         elif isinstance(upstream, Condition):
             _require_result(upstream, place)
-            self._draw(node, upstream, START, place)
-        elif isinstance(upstream, Node):
-            self._draw(node, Condition(upstream, EdgeKind.SUCCESS_ONLY), START, place)
+            self._draw(waits, upstream, START, place)
         else:
             raise InvalidInput(
                 f"{upstream!r} is no node", field="after", hint="pass what `add` returned"
             )
 
-    def _draw(self, node: Node[object], on: Condition, group: str, place: str) -> None:
-        if not any(known is on.node for known in self._nodes):
+    def _draw(self, waits: _Waits, on: Condition, group: str, place: str) -> None:
+        upstream, kind = on
+        if upstream not in self._nodes:
             raise InvalidInput(
-                f"{on.node!r} is not in this graph", field="after", hint="add it to this graph"
+                f"{upstream!r} is not in this graph", field="after", hint="add it to this graph"
             )
-        key = (id(on.node), group, id(node))
-        edge = self._edges.setdefault(key, Edge(on.node, node, group, on.kind, []))
-        if edge.kind is not on.kind:
+        edge = waits.edges.get((upstream, group))
+        if edge is None:
+            waits.edges[upstream, group] = Edge(upstream, waits.node, group, kind, place)
+            return
+        if edge.kind is not kind:
             raise InvalidInput(
-                f"{node!r} waits for {on.node!r} in two ways", field="after", hint="choose one"
+                f"{waits.node!r} waits for {upstream!r} in two ways",
+                field="after",
+                hint="choose one",
             )
-        if place:
-            edge.places.append(place)
+        edge.argument = PLACES.join(filter(None, (edge.argument, place)))
 
     async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
         """Write the whole flow. With a key, submitting the same again answers the same flow."""
@@ -190,30 +214,33 @@ class Graph:
             raise InvalidInput("has no members", field="graph", hint="add some")
         key = None if idempotency_key is None else names.idempotency_key(idempotency_key)
         client = await self._connect()
-        flow = client.mint_flow(key)
-        for position, node in enumerate(self._nodes):
-            node._id = client.mint_member(flow, None if key is None else str(position))
-        handle = await client.submit_flow(self._plan(client, flow, is_keyed=key is not None))
+        plan = self._plan(client, client.mint_flow(key), is_keyed=key is not None)
+        for node, order in zip(self._nodes, plan.orders, strict=True):
+            node._id = order.id
+        handle = await client.submit_flow(plan)
         self._is_submitted = True
         return handle
 
     def _plan(self, client: Client, flow: FlowId, *, is_keyed: bool) -> Plan:
-        by_id = {id(node): node.id for node in self._nodes}
+        requests = [node.request for node in self._nodes]
+        orders = client.member_orders(flow, requests, is_keyed=is_keyed)
+        ids = {node: order.id for node, order in zip(self._nodes, orders, strict=True)}
         now_ms = client.now_ms()
         return Plan(
             id=flow,
             namespace=client.namespace,
             name=self.name,
-            orders=[client.member_order(node.request, node.id) for node in self._nodes],
+            orders=orders,
             links=[
-                Link(e.upstream.id, e.downstream.id, e.kind, e.group, PLACES.join(e.places))
-                for e in self._edges.values()
+                Link(ids[e.upstream], ids[e.downstream], e.kind, e.group, e.argument)
+                for e in self._edges
             ],
             policies={
-                GroupKey(by_id[node], group): policy
+                GroupKey(ids[node], group): policy
                 for (node, group), policy in self._policies.items()
             },
-            digest=self._digest(),
+            # Only a key can mean another flow than this one.
+            digest=self._digest() if is_keyed else "",
             deadline_ms=None if self._deadline_ms is None else now_ms + self._deadline_ms,
             retention=self._retention,
             keep_until_ms=now_ms + DEFAULT.dedup_window_ms if is_keyed else 0,
@@ -221,15 +248,16 @@ class Graph:
 
     def _digest(self) -> str:
         """What it does, whatever ids its members get."""
-        places = {id(node): place for place, node in enumerate(self._nodes)}
+        places = self._nodes
         text = hashlib.sha256(self.name.encode())
         for node in self._nodes:
             text.update(node.request.kind.encode() + b"\0" + node.request.payload + b"\1")
-        for edge in self._edges.values():
-            ends = (places[id(edge.upstream)], places[id(edge.downstream)])
-            text.update(repr((ends, edge.group, str(edge.kind), edge.places)).encode())
-        for (place, group), policy in self._policies.items():
-            text.update(repr((places[place], group, str(policy.join), policy.k)).encode())
+        for edge in self._edges:
+            ends = (places[edge.upstream], places[edge.downstream])
+            paths = edge.argument.split(PLACES) if edge.argument else []
+            text.update(repr((ends, edge.group, str(edge.kind), paths)).encode())
+        for (node, group), policy in self._policies.items():
+            text.update(repr((places[node], group, str(policy.join), policy.k)).encode())
         return text.hexdigest()
 
 
@@ -248,7 +276,9 @@ def _require_result(on: Condition, place: str) -> None:
 
 def _plain(value: object, path: str, found: list[tuple[str, Source]]) -> object:
     """The value with nothing where nodes stand; they and their places are put aside."""
-    if isinstance(value, Node | Choice | Condition):
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, _SOURCES):
         found.append((path, value))
         return None
     if isinstance(value, Mapping):

@@ -160,6 +160,22 @@ async def test_what_belongs_to_another_graph_is_refused(app: App) -> None:
         await other.submit()
 
 
+@pytest.mark.parametrize("store_kind", ["memory"])
+async def test_a_node_that_was_refused_leaves_nothing_in_the_graph(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    g, stranger = app.graph("whole"), app.graph("other").add(number, 1)
+    first = g.add(number, 1)
+    with pytest.raises(InvalidInput, match="is not in this graph"):
+        g.add(number, first, after=[stranger])
+    with pytest.raises(InvalidInput, match="in two ways"):
+        g.add(number, first, after=[first.ended])
+    run = await g.submit()
+    assert (await run.status()).flow.edges == 0
+
+
 async def test_arguments_of_the_wrong_type_are_found_where_they_are_made(app: App) -> None:
     @app.task
     async def number(n: int) -> int:

@@ -135,7 +135,7 @@ def test_what_is_neither_running_nor_over_is_where_its_facts_put_it() -> None:
         row, now = move.after
         if row.state in RUNNABLE | CLAIMABLE and "state" in move.patch:
             settled = settle(facts_of(row), now)
-            assert (row.state, row.reason, row.due_ms, row.not_before_ms) == settled
+            assert Settled(row.state, row.reason, row.due_ms, row.not_before_ms) == settled
 
 
 def test_the_facts_of_a_row_are_its_columns() -> None:

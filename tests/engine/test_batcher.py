@@ -77,6 +77,22 @@ async def test_as_many_calls_are_under_way_as_allowed() -> None:
     assert await asyncio.gather(*answers) == ["0", "1", "2"]
 
 
+async def test_little_gathers_beside_a_call_and_much_goes_out() -> None:
+    calls = Calls()
+    batcher = Batcher(calls.run, limit=4, in_flight=2)
+    answers = [batcher.submit(0)]
+    await calls.out(1)
+    answers.append(batcher.submit(1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert calls.batches == [[0]]
+    answers.append(batcher.submit(2))
+    await calls.out(1)
+    assert calls.batches == [[0], [1, 2]]
+    calls.gate.set()
+    assert await asyncio.gather(*answers) == ["0", "1", "2"]
+
+
 async def test_one_failing_item_does_not_fail_the_others() -> None:
     calls = Calls(is_open=True)
     batcher = Batcher(calls.run, limit=10)

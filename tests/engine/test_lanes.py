@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lanes import REMEMBER_MS
-from flowfabric.errors import Conflict, InvalidInput, LaneClosed
+from flowfabric.errors import Conflict, InvalidInput, LaneClosed, StoreUnavailable
 from flowfabric.store.hints import Hint
 from flowfabric.testing.build import LANE, order
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
@@ -84,6 +85,20 @@ async def test_other_processes_follow_within_a_second(desk: Desk) -> None:
     desk.clock.advance(1)
     assert (await other.engine.read.explain(id)).wakes == "lane"
     assert await other.claim() == []
+
+
+@pytest.mark.parametrize("kind", [Kind.DELAY, Kind.BEFORE])
+async def test_who_asks_at_the_same_time_is_answered_by_one_look(desk: Desk, kind: Kind) -> None:
+    store = FaultyStore(desk.store, [Fault(Verb.LANES, 1, kind, hook=partial(asyncio.sleep, 0))])
+    engine = Engine(store, clock=desk.clock)
+    asked = [asyncio.create_task(engine.submit([order(number)])) for number in range(4)]
+    await asyncio.sleep(0)
+    asked.pop().cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert store.calls[Verb.LANES] == 1
+    is_down = kind is Kind.BEFORE
+    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [is_down] * 3
+    assert (await engine.submit([order(5)]))[0].created
 
 
 async def test_opening_a_lane_wakes_those_who_wait_for_work(desk: Desk) -> None:

@@ -23,7 +23,7 @@ from flowfabric.core.ids import (
     FlowId,
     Namespace,
     execution_id,
-    flow_execution_id,
+    flow_partition,
     key_partition,
     run_partition,
     uuid7,
@@ -41,6 +41,7 @@ R = TypeVar("R")
 _FLOW_KEYS = UUID("6f1d9d0e-54a5-5c0b-9a55-0f3f1c1a7f10")
 
 RANDOM_BYTES = (RANDOM_BITS + 7) // 8
+SPARE_BITS = RANDOM_BYTES * 8 - RANDOM_BITS
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -62,13 +63,17 @@ class Chance:
     """Random bits from the system, fetched in blocks: asking for each id alone is slow."""
 
     def __init__(self) -> None:
-        self._block = b""
+        self._left: list[int] = []
 
     def bits(self) -> int:
-        if len(self._block) < RANDOM_BYTES:
-            self._block = os.urandom(RANDOM_BYTES * BATCH_LIMIT)
-        taken, self._block = self._block[:RANDOM_BYTES], self._block[RANDOM_BYTES:]
-        return int.from_bytes(taken) >> (RANDOM_BYTES * 8 - RANDOM_BITS)
+        if not self._left:
+            block = os.urandom(RANDOM_BYTES * BATCH_LIMIT)
+            starts = range(0, len(block), RANDOM_BYTES)
+            self._left = [
+                int.from_bytes(block[start : start + RANDOM_BYTES]) >> SPARE_BITS
+                for start in starts
+            ]
+        return self._left.pop()
 
 
 class Client:
@@ -83,7 +88,7 @@ class Client:
 
     async def start(self, request: Request, decode: Callable[[bytes], R]) -> Handle[R]:
         """Submit one; calls at the same time share one call to the store."""
-        order = self._order(request)
+        order = self._new_order(request)
         self.results.expect([order.id])
         try:
             submitted = await self._submits.submit(order)
@@ -103,7 +108,7 @@ class Client:
         refused: list[FlowFabricError] = []
         for start in range(0, len(requests), BATCH_LIMIT):
             batch = requests[start : start + BATCH_LIMIT]
-            orders = [self._order(request) for request, _ in batch]
+            orders = [self._new_order(request) for request, _ in batch]
             self.results.expect([order.id for order in orders])
             try:
                 answers = await self._engine.submit(orders)
@@ -140,16 +145,20 @@ class Client:
             return FlowId(uuid7(self.now_ms(), self._chance.bits()))
         return FlowId(str(uuid5(_FLOW_KEYS, f"{self.namespace}\0{key}")))
 
-    def mint_member(self, flow: FlowId, name: str | None) -> ExecutionId:
-        """A new member, or the one that this name always means in this flow."""
-        if name is None:
-            text = uuid7(self.now_ms(), self._chance.bits())
+    def member_orders(
+        self, flow: FlowId, requests: Sequence[Request], *, is_keyed: bool
+    ) -> list[Order]:
+        """New members of a flow; those of a keyed one are always the same, by their places."""
+        now_ms = self.now_ms()
+        if is_keyed:
+            uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
-            text = str(uuid5(UUID(flow), name))
-        return flow_execution_id(flow, text, self._engine.counts)
-
-    def member_order(self, request: Request, id: ExecutionId) -> Order:
-        return self._order(request, id)
+            uuids = [uuid7(now_ms, self._chance.bits()) for _ in requests]
+        partition = flow_partition(flow, self._engine.counts)
+        return [
+            self._order(request, execution_id(partition, uuid), now_ms)
+            for request, uuid in zip(requests, uuids, strict=True)
+        ]
 
     async def submit_flow(self, plan: Plan) -> FlowHandle:
         """Make the whole flow; all its members can be waited for from the beginning."""
@@ -189,11 +198,14 @@ class Client:
             raise submitted.error
         return self.handle(submitted.id, decode)
 
-    def _order(self, request: Request, id: ExecutionId | None = None) -> Order:
-        now_ms = self._engine.clock.now_ms()
+    def _new_order(self, request: Request) -> Order:
+        now_ms = self.now_ms()
+        return self._order(request, self._mint(request.key, now_ms), now_ms)
+
+    def _order(self, request: Request, id: ExecutionId, now_ms: int) -> Order:
         delay, limit = request.delay_ms, request.deadline_in_ms
         return Order(
-            id=id or self._mint(request.key, now_ms),
+            id=id,
             namespace=self._engine.namespace,
             lane=request.lane,
             kind=request.kind,

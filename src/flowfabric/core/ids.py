@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import NewType
-from uuid import UUID
 
 from flowfabric.errors import InvalidInput
 
@@ -205,7 +204,7 @@ def uuid7(now_ms: int, random_bits: int) -> str:
     if random_bits < 0 or random_bits >> RANDOM_BITS:
         raise _invalid("random_bits", "invalid_input", f"chance must fit {RANDOM_BITS} bits")
     high = now_ms << 80 | _UUID_VERSION | random_bits >> _RANDOM_LOW_BITS << 64
-    digits = f"{high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK:032x}"
+    digits = (high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK).to_bytes(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
@@ -242,7 +241,7 @@ def run_partition(position: int, counts: PartitionCounts) -> int:
 
 
 def _uuid_crc16(text: str, field: str) -> int:
-    return crc16(UUID(parse_uuid(text, field)).bytes)
+    return crc16(bytes.fromhex(parse_uuid(text, field).replace("-", "")))
 
 
 def _parse_index(digits: str) -> int | None:

@@ -96,6 +96,8 @@ def tags(mapping: object, field: str = "tags") -> dict[str, str]:
 
 def priority(value: object, field: str = "priority") -> int:
     """Higher goes first; values outside 0..9000 become the nearest bound."""
+    if type(value) is int and PRIORITY_MIN <= value <= PRIORITY_MAX:
+        return value
     if not isinstance(value, int) or isinstance(value, bool):
         raise _refusal(
             field,
@@ -132,6 +134,9 @@ def _tag_value(value: object, field: str) -> str:
 
 def _word(text: object, field: str, limit_bytes: int) -> str:
     word = _sized(text, field, limit_bytes)
+    if word.isprintable() and " " not in word:
+        # Nothing that can be printed is a control, or white but for the plain space.
+        return word
     for position, character in enumerate(word):
         if character.isspace() or _is_control(character):
             raise _refusal(

@@ -9,8 +9,6 @@ release it past the others, so no decision ever writes `waiting` by itself.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from flowfabric.core.model import Admission, Execution, Loss, Value
@@ -51,18 +49,21 @@ _ADMISSION: dict[Admission, tuple[State, Reason]] = {
     Admission.LANE: (State.BLOCKED_LANE, Reason.PAUSED_BY_POLICY),
 }
 
+_BY_OPERATOR = (State.BLOCKED_OPERATOR, Reason.PAUSED_BY_OPERATOR)
+_BY_DEPENDENCIES = (State.BLOCKED_DEPENDENCIES, Reason.WAITING_FOR_CHILDREN)
+
 GATE_REASON: dict[Admission, Reason] = {
     admission: reason for admission, (_, reason) in _ADMISSION.items()
 }
 
-_LOST: dict[Loss, State] = {
-    Loss.NONE: State.WAITING,
-    Loss.EXPIRED: State.ORPHANED,
-    Loss.REVOKED: State.REVOKED,
+_LOST: dict[Loss, tuple[State, Reason]] = {
+    Loss.NONE: (State.WAITING, Reason.WAITING_FOR_WORKER),
+    Loss.EXPIRED: (State.ORPHANED, Reason.WAITING_FOR_WORKER),
+    Loss.REVOKED: (State.REVOKED, Reason.WAITING_FOR_WORKER),
 }
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The columns that follow from the facts."""
 
     state: State
@@ -91,14 +92,14 @@ def settle(facts: Facts, now_ms: int) -> Settled:
 
 def _situation(facts: Facts, now_ms: int) -> tuple[State, Reason]:
     if facts.paused:
-        return State.BLOCKED_OPERATOR, Reason.PAUSED_BY_OPERATOR
+        return _BY_OPERATOR
     if facts.deps_open:
-        return State.BLOCKED_DEPENDENCIES, Reason.WAITING_FOR_CHILDREN
+        return _BY_DEPENDENCIES
     if facts.not_before_ms is not None and facts.not_before_ms > now_ms:
         return State.DELAYED, _delay_reason(facts.next_kind)
     if facts.admission is not Admission.NONE:
         return _ADMISSION[facts.admission]
-    return _LOST[facts.lost], Reason.WAITING_FOR_WORKER
+    return _LOST[facts.lost]
 
 
 def _delay_reason(next_kind: AttemptKind) -> Reason:
@@ -113,7 +114,7 @@ def _next_due(state: State, facts: Facts) -> int | None:
         wake = facts.not_before_ms
     elif facts.admission is not Admission.NONE:
         wake = facts.recheck_ms
-    return earliest(wake, facts.deadline_ms)
+    return facts.deadline_ms if wake is None else earliest(wake, facts.deadline_ms)
 
 
 def earliest(first: int | None, second: int | None) -> int | None:

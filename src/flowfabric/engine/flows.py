@@ -60,6 +60,8 @@ from flowfabric.store.protocol import Store
 
 SMALL = BATCH_LIMIT
 TOGETHER = 2 * SMALL
+# While the store writes some, the next are drawn.
+FLIGHTS = 2
 PAGE = 1_000
 UNOPENED_MS = 3_600_000
 
@@ -100,7 +102,9 @@ class Flows:
         self._lanes = lanes
         self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
-        self._submits: Batcher[Plan, bool] = Batcher(self._submit, limit=TOGETHER, weigh=_size)
+        self._submits: Batcher[Plan, bool] = Batcher(
+            self._submit, limit=TOGETHER, weigh=_size, in_flight=FLIGHTS
+        )
         self.build = FlowBuilding(self._writes, lanes)
         self.replaying = FlowReplaying(self._writes)
         self.read = FlowReading(store)

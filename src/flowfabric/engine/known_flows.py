@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from flowfabric.core.flow.inputs import Passed, passed, passes
-from flowfabric.core.flow.model import EdgeKey, EdgeState, Flow, Group
+from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
@@ -26,6 +26,9 @@ BYTES_MAX = 128 << 20
 RECORD_BYTES = 500
 RECORDS_MAX = BATCH_LIMIT
 BODY_BYTES_MAX = 4_096
+
+# What an `EdgeKey` says.
+_Key = tuple[ExecutionId, str, ExecutionId]
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
 _in_order = attrgetter("upstream", "downstream", "group")
@@ -45,14 +48,18 @@ class _Known:
         self.results: dict[tuple[ExecutionId, int], bytes] = {}
         self.bytes = sum(map(len, self.payloads.values())) + RECORD_BYTES * _records(made)
         self.groups: dict[ExecutionId, dict[str, Group]] = {}
-        self.edges = {edge.key: edge for edge in made.edges}
-        self.entering: dict[ExecutionId, list[EdgeKey]] = {}
-        self.leaving: dict[ExecutionId, list[EdgeKey]] = {}
+        # Plain tuples of texts cost the garbage collector nothing, however many there are.
+        self.edges: dict[_Key, Edge] = {}
+        self.entering: dict[ExecutionId, tuple[_Key, ...]] = {}
+        self.leaving: dict[ExecutionId, tuple[_Key, ...]] = {}
         for group in made.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
-        for key in self.edges:
-            self.entering.setdefault(key.downstream, []).append(key)
-            self.leaving.setdefault(key.upstream, []).append(key)
+        for edge in made.edges:
+            upstream, downstream = edge.upstream, edge.downstream
+            key = (downstream, edge.group, upstream)
+            self.edges[key] = edge
+            self.entering[downstream] = (*self.entering.get(downstream, ()), key)
+            self.leaving[upstream] = (*self.leaving.get(upstream, ()), key)
 
     def groups_of(self, ids: Iterable[ExecutionId]) -> list[Group]:
         return [group for id in ids for group in self.groups.get(id, {}).values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 
 from flowfabric.core.model import Lane
@@ -27,6 +28,7 @@ class Lanes:
         self._clock = clock
         self._known: dict[str, Lane] = {}
         self._loaded_ms: int | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def state(self, name: str) -> LaneState:
         await self._refresh()
@@ -64,7 +66,20 @@ class Lanes:
         # A clock that was set back must not keep an old answer alive.
         since = self._loaded_ms
         if since is None or not since <= self._clock.now_ms() < since + REMEMBER_MS:
-            await self._load()
+            await self._load_together()
+
+    async def _load_together(self) -> None:
+        """Whoever asks while somebody loads waits for that; nobody who gives up spoils it."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading.add_done_callback(self._loaded)
+        await asyncio.shield(self._loading)
+
+    def _loaded(self, loading: asyncio.Task[None]) -> None:
+        self._loading = None
+        if not loading.cancelled():
+            # Everybody who waits is told of it; if nobody does any more, it is nobody's trouble.
+            loading.exception()
 
     async def _load(self) -> None:
         found: list[Lane] = []

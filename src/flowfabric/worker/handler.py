@@ -53,7 +53,9 @@ class Handler:
         """The arguments by name."""
         if len(args) > len(self._positional):
             raise self._mismatch(f"takes {len(self._positional)} positional arguments", "arguments")
-        values = dict(zip(self._positional, args, strict=False))
+        values: dict[str, object] = dict(zip(self._positional, args, strict=False))
+        if not kwargs and len(values) == len(self.names):
+            return values
         for name, value in kwargs.items():
             if name in values:
                 raise self._mismatch(f"got {name!r} twice", name)

@@ -6,7 +6,7 @@ is there twice, a member of another partition, a join that can never be, a circl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +23,13 @@ from flowfabric.core.flow.model import (
     OnSatisfied,
 )
 from flowfabric.core.flow.settling import encode_retention
-from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition, partition_of
+from flowfabric.core.ids import (
+    ExecutionId,
+    FlowId,
+    PartitionCounts,
+    execution_id,
+    flow_partition,
+)
 from flowfabric.core.lifecycle import Order, submit
 from flowfabric.core.model import Submission
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
@@ -32,7 +38,7 @@ from flowfabric.errors import InvalidGraph, InvalidInput
 K_MAX = 2**31 - 1
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True, gc=False):
     """An edge to be drawn."""
 
     upstream: ExecutionId
@@ -48,6 +54,9 @@ class Policy(NamedTuple):
     join: Join = Join.ALL_OF
     k: int = 1
     on_satisfied: OnSatisfied = OnSatisfied.LET_RUN
+
+
+_ALL_OF = Policy()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,11 +89,13 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
 
     Those of a staged flow are all held back, until the flow is opened.
     """
-    known = [order.id for order in plan.orders]
-    check_links(plan.links, set(known))
-    check_partition(plan.id, known, counts)
+    places = {order.id: place for place, order in enumerate(plan.orders)}
+    check_links(plan.links, places)
+    check_partition(plan.id, places, counts)
     groups = groups_of(plan.id, plan.links, plan.policies)
-    check_circles((link.upstream, link.downstream) for link in plan.links)
+    # What only ever waits for what was said before it waits in no circle.
+    if any(places[link.upstream] > places[link.downstream] for link in plan.links):
+        check_circles((link.upstream, link.downstream) for link in plan.links)
     waiting = {group.downstream for group in groups}
     members = [
         submit(order, now_ms, flow=plan.id, deps_open=is_staged or order.id in waiting)
@@ -110,28 +121,30 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
     return Drawn(flow, members, edges_of(plan.id, plan.links, now_ms), groups)
 
 
-def check_links(links: Iterable[Link], known: set[ExecutionId]) -> None:
+def check_links(links: Iterable[Link], known: Container[ExecutionId]) -> None:
     seen: set[tuple[ExecutionId, ExecutionId, str]] = set()
     for link in links:
-        if link.upstream == link.downstream:
-            raise _refused("self_referencing_edge", f"{link.upstream} cannot wait for itself")
-        for end in (link.upstream, link.downstream):
-            if end not in known:
-                raise _refused("execution_not_in_flow", f"{end} is not a member of the flow")
-        key = (link.upstream, link.downstream, link.group)
+        upstream, downstream = link.upstream, link.downstream
+        if upstream == downstream:
+            raise _refused("self_referencing_edge", f"{upstream} cannot wait for itself")
+        if upstream not in known or downstream not in known:
+            end = downstream if upstream in known else upstream
+            raise _refused("execution_not_in_flow", f"{end} is not a member of the flow")
+        key = (upstream, downstream, link.group)
         if key in seen:
             raise _refused(
-                "dependency_already_exists", f"{link.downstream} waits for {link.upstream} already"
+                "dependency_already_exists", f"{downstream} waits for {upstream} already"
             )
-        if link.kind is EdgeKind.ORDER and link.argument:
+        if link.argument and link.kind is EdgeKind.ORDER:
             raise InvalidInput("passes nothing", field="argument", hint="use another kind of edge")
         seen.add(key)
 
 
 def check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: PartitionCounts) -> None:
     partition = flow_partition(flow, counts)
+    begin = execution_id(partition, "")
     for id in members:
-        if partition_of(id) != partition:
+        if not id.startswith(begin):
             raise InvalidInput(
                 f"{id} is not in the partition of its flow",
                 field="execution_id",
@@ -170,7 +183,7 @@ def groups_of(
         raise InvalidInput(
             f"{lonely[0].downstream} waits for nothing", field="policy", hint="name its upstreams"
         )
-    return [group_of(flow, key, policies.get(key, Policy()), n) for key, n in sizes.items()]
+    return [group_of(flow, key, policies.get(key, _ALL_OF), n) for key, n in sizes.items()]
 
 
 def group_of(flow: FlowId, key: GroupKey, policy: Policy, n: int, *, sealed: bool = True) -> Group:
@@ -198,10 +211,10 @@ def check_policy(policy: Policy, n: int) -> None:
 
 def edges_of(flow: FlowId, links: Iterable[Link], now_ms: int) -> list[Edge]:
     """In each group they keep the order in which they were drawn."""
-    places: dict[GroupKey, int] = {}
+    places: dict[tuple[ExecutionId, str], int] = {}
     edges: list[Edge] = []
     for link in links:
-        key = GroupKey(link.downstream, link.group)
+        key = link.downstream, link.group
         place = places[key] = places.get(key, -1) + 1
         edges.append(
             Edge(

@@ -37,41 +37,31 @@ Spots = Mapping[int, Spot]
 class Track:
     """How far every partition has been read; gives each line its cursor.
 
-    Lines of one write follow each other, so what stands before and behind their partition in the
-    cursor is put together once for all of them.
+    Of the many parts of a cursor a line changes one, so the others are kept as they are written.
     """
 
     def __init__(self, life: str, spots: Spots) -> None:
         self._life = life
-        self.spots = dict(sorted(spots.items()))
-        self._texts = {partition: _text(partition, spot) for partition, spot in self.spots.items()}
-        self._current = -1
-        self._before = self._behind = ""
+        self.spots = dict(spots)
+        self._places: dict[int, int] = {}
+        self._texts: list[str] = []
+        self._lay_out()
 
     def move(self, partition: int, spot: Spot) -> None:
-        if partition not in self.spots:
-            self.spots[partition] = spot
-            self._texts[partition] = ""
-            self.spots = dict(sorted(self.spots.items()))
-            self._texts = dict(sorted(self._texts.items()))
-            self._current = -1
         self.spots[partition] = spot
-        self._texts[partition] = _text(partition, spot)
-        if partition != self._current:
-            self._turn_to(partition)
+        if partition in self._places:
+            self._texts[self._places[partition]] = _text(partition, spot)
+        else:
+            self._lay_out()
 
-    def _turn_to(self, partition: int) -> None:
-        texts = list(self._texts.values())
-        place = list(self._texts).index(partition)
-        self._before = "".join([f"{self._life}:", *(f"{text}," for text in texts[:place])])
-        self._behind = "".join(f",{text}" for text in texts[place + 1 :])
-        self._current = partition
+    def _lay_out(self) -> None:
+        self.spots = dict(sorted(self.spots.items()))
+        self._places = {partition: place for place, partition in enumerate(self.spots)}
+        self._texts = [_text(partition, spot) for partition, spot in self.spots.items()]
 
     @property
     def cursor(self) -> str:
-        if self._current < 0:
-            return f"{self._life}:{','.join(self._texts.values())}"
-        return self._before + self._texts[self._current] + self._behind
+        return f"{self._life}:{','.join(self._texts)}"
 
 
 def _text(partition: int, spot: Spot) -> str:

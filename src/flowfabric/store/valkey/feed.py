@@ -31,7 +31,7 @@ from flowfabric.store.valkey.cursors import (
     rewound,
 )
 from flowfabric.store.valkey.heads import history_of
-from flowfabric.store.valkey.merging import WRITES, Line, Merge
+from flowfabric.store.valkey.merging import Line, Merge
 from flowfabric.store.valkey.writing import Keys
 
 _detail = msgspec.json.Decoder(dict[str, Value])
@@ -141,7 +141,7 @@ class Log:
         self._ahead = Ahead(track.cursor, feed.states, merge)
         return events[-1:] if feed.newest else events
 
-    async def _fetch(self, after: Mapping[int, int]) -> list[tuple[int, list[Write]]]:
+    async def _fetch(self, after: Mapping[int, int], writes: int) -> list[tuple[int, list[Write]]]:
         """On one server one command reads all feeds; in a cluster each has its own."""
         numbers = list(after)
         groups = [numbers] if self._keys.inline else [[number] for number in numbers]
@@ -149,7 +149,7 @@ class Log:
         for group in groups:
             keys = [f"{self._keys.partition(number)}:feed" for number in group]
             spots = [after[number] for number in group]
-            calls.append(command(keys[0], "XREAD", "COUNT", WRITES, "STREAMS", *keys, *spots))
+            calls.append(command(keys[0], "XREAD", "COUNT", writes, "STREAMS", *keys, *spots))
         return [feed for reply in await self._caller.all(calls) for feed in feeds_of(reply)]
 
 

@@ -16,8 +16,10 @@ from flowfabric.errors import CursorExpired
 from flowfabric.store.valkey.codec import Write
 from flowfabric.store.valkey.cursors import START, Spot, parse_spot
 
-# How many writes of a partition are read at a time; each may have hundreds of lines.
+# How many writes of a partition are read at a time: at least so many, as each may have hundreds of
+# lines, and as many as have about so many lines together, going by those that were read before.
 WRITES = 4
+LINES = 32
 # In place of a line's number: the write was read to its end.
 WHOLE = sys.maxsize
 
@@ -35,8 +37,8 @@ class Line(NamedTuple):
         return Spot(self.version, self.number)
 
 
-# Reads up to `WRITES` writes of each partition after the one that is given with it.
-Fetch = Callable[[Mapping[int, int]], Awaitable[Sequence[tuple[int, list[Write]]]]]
+# Reads up to so many writes of each partition after the one that is given with it.
+Fetch = Callable[[Mapping[int, int], int], Awaitable[Sequence[tuple[int, list[Write]]]]]
 
 
 class Merge:
@@ -53,6 +55,7 @@ class Merge:
         self._read: dict[int, list[Line]] = {number: [] for number in range(count)}
         self._open: set[int] = set()
         self._ready: list[Line] = []
+        self._writes = WRITES
 
     async def take(self, limit: int, fetch: Fetch) -> list[Line]:
         """The next lines, fewer than the limit only if there are no more."""
@@ -67,10 +70,12 @@ class Merge:
         return taken
 
     async def _advance(self, fetch: Fetch) -> bool:
-        """Read where nothing is left until some lines can be told; False at the end."""
+        """Read until some lines can be told, and where little is left with it; False at the end."""
         while True:
-            while hungry := [number for number in self._open if not self._read[number]]:
-                self._fill(hungry, await fetch({n: _exclusive(self._reached[n]) for n in hungry}))
+            while not all(self._read[number] for number in self._open):
+                low = [number for number in self._open if len(self._read[number]) < LINES // 2]
+                after = {number: _exclusive(self._reached[number]) for number in low}
+                self._fill(low, await fetch(after, self._writes))
             ends = [self._read[number][-1] for number in self._open]
             end = min(ends, default=None)
             for number, lines in self._read.items():
@@ -86,12 +91,15 @@ class Merge:
         found = dict(feeds)
         for number in asked:
             writes = found.get(number, [])
-            if len(writes) < WRITES:
+            if len(writes) < self._writes:
                 self._open.discard(number)
             for write in writes:
                 self._require_unbroken(number, write)
                 self._keep(number, write)
             self._anew.discard(number)
+        sizes = [len(write.lines) for writes in found.values() for write in writes]
+        if sizes:
+            self._writes = max(WRITES, LINES * len(sizes) // max(sum(sizes), 1))
 
     def _require_unbroken(self, partition: int, write: Write) -> None:
         reached = self._reached[partition]
