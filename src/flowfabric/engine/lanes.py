@@ -69,14 +69,17 @@ class Lanes:
             await self._load_together()
 
     async def _load_together(self) -> None:
-        """Whoever asks while somebody loads waits for that; nobody who gives up spoils it."""
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(self._loaded)
-        await asyncio.shield(self._loading)
+        """Whoever asks while somebody loads in the same event loop waits for that; nobody who gives
+        up spoils it."""
+        loop, loading = asyncio.get_running_loop(), self._loading
+        if loading is None or loading.get_loop() is not loop:
+            loading = self._loading = loop.create_task(self._load())
+            loading.add_done_callback(self._loaded)
+        await asyncio.shield(loading)
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
-        self._loading = None
+        if self._loading is loading:
+            self._loading = None
         if not loading.cancelled():
             # Everybody who waits is told of it; if nobody does any more, it is nobody's trouble.
             loading.exception()

@@ -32,28 +32,27 @@ class Learning:
         self._store = store
         self._known = known
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        # One portion at a time: payloads of many members may be large.
-        self._turn = asyncio.Lock()
 
     def begin(self, flows: Iterable[Flow]) -> None:
         """Members of these are about to run here."""
         worth = [flow for flow in flows if self._is_worth(flow)]
+        task: asyncio.Task[None] | None = None
         for some in _portions(worth):
-            task = asyncio.get_running_loop().create_task(self._learn(some))
+            task = asyncio.get_running_loop().create_task(self._learn(some, task))
             self._under_way |= {flow.id: task for flow in some}
 
     async def wait(self, flows: Iterable[str]) -> None:
-        """Until these are known, as far as they are being read."""
+        """Until these are known, as far as they are being read in this event loop."""
+        here = asyncio.get_running_loop()
         tasks = {self._under_way[flow] for flow in flows if flow in self._under_way}
-        if tasks:
-            await asyncio.wait(tasks)
+        mine = [task for task in tasks if task.get_loop() is here]
+        if mine:
+            await asyncio.wait(mine)
 
     async def close(self) -> None:
-        tasks = set(self._under_way.values())
-        for task in tasks:
+        for task in set(self._under_way.values()):
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self.wait(list(self._under_way))
 
     def _is_worth(self, flow: Flow) -> bool:
         """Whether something follows from an end, and nobody else is known to work on it."""
@@ -61,10 +60,12 @@ class Learning:
         is_plain = flow.state is FlowState.OPEN and not is_for_dispatchers(flow)
         return is_new and is_plain and flow.ended + 1 < flow.total and _size(flow) <= RECORDS_MAX
 
-    async def _learn(self, flows: Sequence[Flow]) -> None:
+    async def _learn(self, flows: Sequence[Flow], before: asyncio.Task[None] | None) -> None:
+        """One portion after another: payloads of many members may be large."""
         try:
-            async with self._turn:
-                await self._read(flows)
+            if before is not None:
+                await asyncio.wait([before])
+            await self._read(flows)
         except FlowFabricError as error:
             # Nothing is lost: what follows from ends is then written by a dispatcher.
             logger.warning("flows could not be read: %s", error, extra={"flows": len(flows)})
