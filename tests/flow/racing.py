@@ -139,7 +139,10 @@ class Forgetful(FaultyStore):
 
 
 def _unkept(changes: Changeset) -> Changeset:
-    flows = [each._replace(patch={**each.patch, "busy_until_ms": 0}) for each in changes.flows]
+    flows = [
+        msgspec.structs.replace(each, patch={**each.patch, "busy_until_ms": 0})
+        for each in changes.flows
+    ]
     return msgspec.structs.replace(changes, flows=flows)
 
 

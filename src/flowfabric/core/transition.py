@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     state: State
 
 
-class LogLine(NamedTuple):
+class LogLine(msgspec.Struct, frozen=True, gc=False):
     kind: str
     detail: Mapping[str, Value] = {}
 

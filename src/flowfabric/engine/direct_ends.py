@@ -45,7 +45,7 @@ class Followed(NamedTuple):
     is_unanswered: bool = False
 
 
-class _End(NamedTuple):
+class _End(msgspec.Struct, frozen=True, gc=False):
     place: int
     outcome: Outcome
     transition: Transition

@@ -194,7 +194,7 @@ class Flows:
 
     async def _write(self, changes: Changeset) -> int:
         """Nobody else writes to a flow that is not open: a higher `rev` is our own."""
-        flow, rev, _ = changes.flows[0]
+        flow, rev = changes.flows[0].id, changes.flows[0].rev
 
         async def once(attempt: int) -> bool:
             done = await self._store.commit(changes, self._clock.now_ms())

@@ -81,7 +81,7 @@ class _Known:
 
     def write(self, changes: Changeset, heads: Iterable[Execution]) -> None:
         """What a commit has made of it; `heads` are some of its members as they are now."""
-        _, __, patch = changes.flows[0]
+        patch = changes.flows[0].patch
         self.flow = _replace_flow(self.flow, **patch, rev=self.flow.rev + 1)
         known = {head.id: head for head in heads}
         if len(known) < len(changes.transitions):
@@ -193,14 +193,14 @@ class KnownFlows:
         heads: Sequence[Execution] = (),
     ) -> None:
         """A commit that this process has made; what is settled is not needed any more."""
-        flow, rev, patch = changes.flows[0]
+        seen = changes.flows[0]
         with self._lock:
-            known = self._flows.get(flow)
+            known = self._flows.get(seen.id)
             if known is None:
                 return
-            is_over = patch.get("settled") or _leaves_lines(changes)
-            if is_over or known.flow.rev != rev or changes.members or changes.edges:
-                self._drop(flow)
+            is_over = seen.patch.get("settled") or _leaves_lines(changes)
+            if is_over or known.flow.rev != seen.rev or changes.members or changes.edges:
+                self._drop(seen.id)
                 return
             before = known.bytes
             for end in ends:

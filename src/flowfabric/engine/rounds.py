@@ -79,8 +79,8 @@ class Job:
 
     def add(self, answer: Answer, advanced: Advanced) -> tuple[Advanced, int]:
         """All that followed from the line of this answer so far."""
-        (edges, skipped), seen = self.sums.get(answer.line.id, (Advanced(0), 0))
-        whole = Advanced(edges + advanced.edges, skipped + advanced.skipped)
+        before, seen = self.sums.get(answer.line.id, (Advanced(0), 0))
+        whole = Advanced(before.edges + advanced.edges, before.skipped + advanced.skipped)
         self.sums[answer.line.id] = whole, seen + answer.edges
         return self.sums[answer.line.id]
 

@@ -22,7 +22,7 @@ _FIXED = frozenset({"id", "namespace", "name", "creator", "created_ms", "digest"
 WRITABLE = frozenset(FLOW_COLUMNS) - _FIXED
 
 
-class FlowPatch(NamedTuple):
+class FlowPatch(msgspec.Struct, frozen=True, gc=False):
     """If the flow still has this `rev`: write the columns and raise it, also for no column."""
 
     id: FlowId
@@ -58,7 +58,7 @@ class Resolution(NamedTuple):
         )
 
 
-class Note(NamedTuple):
+class Note(msgspec.Struct, frozen=True, gc=False):
     """A line of the log about an execution that is not changed."""
 
     execution: ExecutionId

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -38,20 +37,20 @@ from flowfabric.core.transition import Transition
 MISSING = "missing"
 
 
-class Advanced(NamedTuple):
+class Advanced(msgspec.Struct, frozen=True, gc=False):
     """The line was acted on: so many edges follow from it, so many members were skipped."""
 
     edges: int
     skipped: int = 0
 
 
-class NoOp(NamedTuple):
+class NoOp(msgspec.Struct, frozen=True, gc=False):
     """Nothing follows from the line."""
 
     reason: str
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """`edges` were seen to leave the member; `goes_on` when the next round sees more of them."""
 
     line: Line
@@ -60,7 +59,7 @@ class Answer(NamedTuple):
     goes_on: bool = False
 
 
-class Ends(NamedTuple):
+class Ends(msgspec.Struct, frozen=True, gc=False):
     """What a round made of its lines: `decided` groups, those that nobody here understands, and
     edges whose downstream is not there."""
 
@@ -70,7 +69,7 @@ class Ends(NamedTuple):
     dangling: list[Edge]
 
 
-class Acted(NamedTuple):
+class Acted(msgspec.Struct, frozen=True, gc=False):
     """A line that is acted on, every edge that leaves its member, and those that can be."""
 
     line: Line
@@ -106,7 +105,8 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
     waited = dict.fromkeys([group.downstream for group in decided])
     skipped = {id for id in waited if move(work, id) is State.SKIPPED}
     dangling: list[Edge] = []
-    for line, every, edges in acted:
+    for act in acted:
+        line, every, edges = act.line, act.every, act.edges
         nowhere = [edge for edge in edges if work.head(edge.downstream) is None]
         dangling += nowhere
         skips = sum(edge.downstream in skipped for edge in edges) if skipped else 0
@@ -151,9 +151,9 @@ def _frontier(edges: Sequence[Edge], broken: Mapping[str, int], limit: int) -> s
 
 def _resolve(work: Round, acted: Iterable[Acted]) -> tuple[list[Group], list[Group]]:
     touched: dict[GroupKey, list[tuple[Edge, Line]]] = {}
-    for line, _, edges in acted:
-        for edge in edges:
-            touched.setdefault(edge.group_key, []).append((edge, line))
+    for act in acted:
+        for edge in act.edges:
+            touched.setdefault(edge.group_key, []).append((edge, act.line))
     decided: list[Group] = []
     strange: list[Group] = []
     for key, ends in touched.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from flowfabric.core.flow.model import Edge, EdgeState, Group, Join
 from flowfabric.core.ids import ExecutionId
@@ -11,7 +12,7 @@ from flowfabric.core.ids import ExecutionId
 PLACES = "\n"
 
 
-class Passed(NamedTuple):
+class Passed(msgspec.Struct, frozen=True, gc=False):
     """What goes to one place: one result, or the list of them; a result may be missing."""
 
     path: str
