@@ -40,7 +40,9 @@ WHERE namespace = ?1 AND key IN (SELECT value FROM json_each(?2)) AND until_ms >
 
 -- name: idempotency_upsert@sqlite
 -- Keys of new executions; a key whose time is over is used again.
-INSERT INTO idempotency (namespace, key, id, digest, until_ms) VALUES {rows}
+WITH new (namespace, key, id, digest, until_ms) AS (VALUES {rows})
+INSERT INTO idempotency (namespace, key, id, digest, until_ms)
+SELECT * FROM new WHERE id IS NOT NULL
 ON CONFLICT (namespace, key) DO UPDATE SET
     id = excluded.id, digest = excluded.digest, until_ms = excluded.until_ms
 
