@@ -38,7 +38,7 @@ Row = Sequence[Cell] | msgspec.Struct
 # For None and for a bool, Python looks for an adapter first, which takes ten times as long as the
 # cell itself. SQLite takes a float that is not a number for NULL.
 NULL = float("nan")
-SIZES = (1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100)
+SIZES = (1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 140, 200)
 
 head_row: Callable[[Execution], tuple[Cell, ...]] = attrgetter(*INSERT_COLUMNS)
 member_row: Callable[[Execution], tuple[Cell, ...]] = attrgetter(*MEMBER_COLUMNS)
