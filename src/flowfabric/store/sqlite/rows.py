@@ -38,6 +38,8 @@ Row = Sequence[Cell] | msgspec.Struct
 # For None and for a bool, Python looks for an adapter first, which takes ten times as long as the
 # cell itself. SQLite takes a float that is not a number for NULL.
 NULL = float("nan")
+# Anything else that holds bytes would be turned into text.
+_BODIES = (bytes, bytearray, memoryview)
 SIZES = (1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 140, 200)
 
 head_row: Callable[[Execution], tuple[Cell, ...]] = attrgetter(*INSERT_COLUMNS)
@@ -222,7 +224,7 @@ def _decoded_lines(text: str) -> list[_Line]:
 
 def cells(rows: Sequence[Row]) -> list[Cell]:
     """All cells of all rows one after another, as SQLite has them: an enum is its value."""
-    plain: list[Sequence[Cell]] = msgspec.to_builtins(rows, builtin_types=(bytes,))
+    plain: list[Sequence[Cell]] = msgspec.to_builtins(rows, builtin_types=_BODIES)
     return [
         NULL if cell is None else 1 if cell is True else 0 if cell is False else cell
         for row in plain
