@@ -12,7 +12,7 @@ import pytest
 
 from flowfabric.core.model import Execution
 from flowfabric.store import queries
-from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
+from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS
 from flowfabric.store.queries import migrations, statements
 from flowfabric.store.sqlite.flow_rows import EDGE_NAMES, FLOW_NAMES, GROUP_NAMES, LINE_NAMES
 from flowfabric.store.sqlite.rows import row_marks
@@ -65,13 +65,13 @@ WIDTHS = {
     "execution_insert": len(INSERT_COLUMNS),
     "payload_insert": 2,
     "execution_patch_held": 4 + 1,
-    "execution_patch_alike": 4,
+    "execution_patch_held_alike": 4,
     "execution_patch_seen": 2 + 1,
+    "execution_patch_seen_alike": 2,
     "log_append": 3,
     "tag_upsert": 3,
     "attempt_upsert": 1 + len(ATTEMPT_COLUMNS),
     "idempotency_upsert": 5,
-    "member_insert": len(MEMBER_COLUMNS),
     "flow_insert": len(FLOW_NAMES),
     "flow_patch": 2 + 1,
     "line_upsert": len(LINE_NAMES),
@@ -83,7 +83,7 @@ WIDTHS = {
 
 NAMES = {
     "attempt_upsert": ATTEMPT_COLUMNS,
-    "member_insert": MEMBER_COLUMNS,
+    "execution_insert": INSERT_COLUMNS,
     "flow_insert": FLOW_NAMES,
     "line_upsert": LINE_NAMES,
     "edge_insert": EDGE_NAMES,
@@ -99,7 +99,7 @@ def filled(name: str) -> str:
     heads = ", ".join(f"e.{column}" for column in READ.get(name.split("_", maxsplit=1)[0], COLUMNS))
     return text.format(
         rows=row_marks(WIDTHS.get(name, 1), 1),
-        columns=", ".join(INSERT_COLUMNS) if name == "execution_insert" else heads,
+        columns=heads,
         names=", ".join(names),
         more="".join(f", {column}" for column in names),
         values=", ".join(f"new.{column}" for column in names),

@@ -2,7 +2,7 @@
 -- Attempts as their leases end. How and when an attempt first began is never overwritten, and who
 -- worked on it only by somebody who did.
 WITH new (id, {names}) AS (VALUES {rows})
-INSERT INTO attempt (n, {names})
+INSERT OR FAIL INTO attempt (n, {names})
 SELECT e.n, {values} FROM new CROSS JOIN execution AS e ON e.id = new.id WHERE true
 ON CONFLICT (n, attempt) DO UPDATE SET
     lifecycle = excluded.lifecycle,
@@ -23,7 +23,7 @@ WHERE e.id IN (SELECT value FROM json_each(?1))
 -- name: tag_upsert@sqlite
 -- Set tags; other keys stay.
 WITH new (id, key, value) AS (VALUES {rows})
-INSERT INTO tag (n, key, value)
+INSERT OR FAIL INTO tag (n, key, value)
 SELECT e.n, new.key, new.value FROM new CROSS JOIN execution AS e ON e.id = new.id WHERE true
 ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
 
@@ -40,7 +40,9 @@ WHERE namespace = ?1 AND key IN (SELECT value FROM json_each(?2)) AND until_ms >
 
 -- name: idempotency_upsert@sqlite
 -- Keys of new executions; a key whose time is over is used again.
-INSERT INTO idempotency (namespace, key, id, digest, until_ms) VALUES {rows}
+WITH new (namespace, key, id, digest, until_ms) AS (VALUES {rows})
+INSERT OR FAIL INTO idempotency (namespace, key, id, digest, until_ms)
+SELECT * FROM new WHERE id IS NOT NULL
 ON CONFLICT (namespace, key) DO UPDATE SET
     id = excluded.id, digest = excluded.digest, until_ms = excluded.until_ms
 

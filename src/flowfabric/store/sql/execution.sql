@@ -1,6 +1,7 @@
 -- name: execution_insert@sqlite
 -- New heads; one that exists is left alone.
-INSERT INTO execution ({columns}) VALUES {rows} ON CONFLICT (id) DO NOTHING
+WITH new ({names}) AS (VALUES {rows})
+INSERT OR FAIL INTO execution ({names}) SELECT * FROM new WHERE id IS NOT NULL ON CONFLICT (id) DO NOTHING
 
 -- name: execution_existing@sqlite
 -- Which of these ids are there.
@@ -9,7 +10,7 @@ SELECT json_group_array(id) FROM execution WHERE id IN (SELECT value FROM json_e
 -- name: payload_insert@sqlite
 -- The inputs of new executions, beside their heads.
 WITH new (id, body) AS (VALUES {rows})
-INSERT INTO payload (n, body) SELECT e.n, new.body FROM new CROSS JOIN execution AS e ON e.id = new.id
+INSERT OR FAIL INTO payload (n, body) SELECT e.n, new.body FROM new CROSS JOIN execution AS e ON e.id = new.id
 
 -- name: execution_ready@sqlite
 -- The best ready rows of one lane, without touching them.
@@ -57,24 +58,30 @@ WHERE e.n IN (SELECT value FROM json_each(?1))
 -- name: execution_patch_held@sqlite
 -- Write named columns where the lease is still the one that was shown.
 WITH clock (now_ms) AS (VALUES (?)), new (id, held_epoch, token, started{more}) AS (VALUES {rows})
-UPDATE execution AS e SET {patch}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
--- name: execution_patch_alike@sqlite
--- Differs: every row gets the same values, as a batch of completions does, so the rows to compare
--- are four cells wide instead of fifteen.
+-- name: execution_patch_held_alike@sqlite
+-- Differs: every row gets the same values, as in a batch of completions, so that a row is only what
+-- is compared.
 WITH clock (now_ms{more}) AS (VALUES {one}), new (id, held_epoch, token, started) AS (VALUES {rows})
-UPDATE execution AS e SET {alike}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: execution_patch_seen@sqlite
 -- Write named columns where nothing has changed since the row was read.
-WITH new (id, seen_rev{more}) AS (VALUES {rows})
-UPDATE execution AS e SET {patch}rev = e.rev + 1 FROM new
+WITH clock (now_ms) AS (VALUES (?)), new (id, seen_rev{more}) AS (VALUES {rows})
+UPDATE OR FAIL execution AS e SET {patch}rev = e.rev + 1 FROM new
+WHERE e.id = new.id AND e.rev = new.seen_rev
+
+-- name: execution_patch_seen_alike@sqlite
+-- Differs: every row gets the same values, as when a batch of members is handed over.
+WITH clock (now_ms{more}) AS (VALUES {one}), new (id, seen_rev) AS (VALUES {rows})
+UPDATE OR FAIL execution AS e SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.rev = new.seen_rev
 
 -- name: execution_load@sqlite

@@ -1,10 +1,7 @@
--- name: member_insert@sqlite
--- New members of flows: more than a head on its own can have from the beginning.
-INSERT INTO execution ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
-
 -- name: flow_insert@sqlite
 -- New flows; one that exists is left alone.
-INSERT INTO flow ({names}) VALUES {rows} ON CONFLICT (id) DO NOTHING
+WITH new ({names}) AS (VALUES {rows})
+INSERT OR FAIL INTO flow ({names}) SELECT * FROM new WHERE id IS NOT NULL ON CONFLICT (id) DO NOTHING
 
 -- name: flow_revs@sqlite
 -- What is compared with what was seen.
@@ -13,7 +10,7 @@ SELECT json_group_object(id, rev) FROM flow WHERE id IN (SELECT value FROM json_
 -- name: flow_patch@sqlite
 -- Write named columns and raise the revision where nothing has changed since the flow was read.
 WITH new (id, seen_rev{more}) AS (VALUES {rows})
-UPDATE flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id AND f.rev = new.seen_rev
+UPDATE OR FAIL flow AS f SET {patch}rev = f.rev + 1 FROM new WHERE f.id = new.id AND f.rev = new.seen_rev
 
 -- name: flow_load@sqlite
 -- Flows by id.
@@ -75,7 +72,8 @@ UPDATE flow SET busy_until_ms = ?2 WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: line_upsert@sqlite
 -- Lines; one that is there is written anew.
-INSERT INTO line ({names}) VALUES {rows}
+WITH new ({names}) AS (VALUES {rows})
+INSERT OR FAIL INTO line ({names}) SELECT * FROM new WHERE id IS NOT NULL
 ON CONFLICT (flow, at_ms, id) DO UPDATE SET
     about = excluded.about, failures = excluded.failures, next_try_ms = excluded.next_try_ms
 
@@ -100,13 +98,15 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 -- name: edge_insert@sqlite
 -- New edges.
-INSERT INTO edge ({names}) VALUES {rows} ON CONFLICT (downstream, grp, upstream) DO NOTHING
+WITH new ({names}) AS (VALUES {rows})
+INSERT OR FAIL INTO edge ({names}) SELECT * FROM new WHERE flow IS NOT NULL
+ON CONFLICT (downstream, grp, upstream) DO NOTHING
 
 -- name: edge_resolve@sqlite
 -- What became of edges.
 WITH new (downstream, grp, upstream, state, generation, attempt, outcome, resolved_ms)
     AS (VALUES {rows})
-UPDATE edge AS e SET
+UPDATE OR FAIL edge AS e SET
     state = new.state, generation = new.generation, attempt = new.attempt,
     outcome = new.outcome, resolved_ms = new.resolved_ms
 FROM new
@@ -147,7 +147,8 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 -- name: group_upsert@sqlite
 -- Groups, whole: only who holds the flow's revision writes them.
-INSERT INTO edge_group ({names}) VALUES {rows}
+WITH new ({names}) AS (VALUES {rows})
+INSERT OR FAIL INTO edge_group ({names}) SELECT * FROM new WHERE flow IS NOT NULL
 ON CONFLICT (downstream, name) DO UPDATE SET
     joins = excluded.joins, k = excluded.k, on_satisfied = excluded.on_satisfied,
     on_impossible = excluded.on_impossible, sealed = excluded.sealed, state = excluded.state,

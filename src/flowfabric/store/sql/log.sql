@@ -1,7 +1,7 @@
 -- name: log_append@sqlite
 -- One line per changed row, with what the row says now.
 WITH clock (now_ms) AS (VALUES (?)), new (id, kind, detail) AS (VALUES {rows})
-INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail)
+INSERT OR FAIL INTO log (n, at_ms, kind, state, attempt, epoch, detail)
 SELECT e.n, (SELECT now_ms FROM clock), new.kind, e.state, e.attempt, e.epoch, new.detail
 FROM new CROSS JOIN execution AS e ON e.id = new.id
 

@@ -31,19 +31,26 @@ def apply(
     connection.execute("SAVEPOINT apply")
     if sql.patch(connection, transitions, store_now_ms) == len(transitions):
         connection.execute("RELEASE apply")
-        sql.write_beside(connection, transitions, now_ms)
+        _write_with(connection, transitions, now_ms)
         return [Applied(transition.id) for transition in transitions]
     connection.execute("ROLLBACK TO apply")
     connection.execute("RELEASE apply")
     current = current_rows(connection, [t.id for t in transitions])
     good = [t for t in transitions if _holds(t, current.get(t.id), store_now_ms)]
     sql.patch(connection, good, store_now_ms)
-    sql.write_beside(connection, good, now_ms)
+    _write_with(connection, good, now_ms)
     written = {t.id for t in good}
     return [
         Applied(t.id) if t.id in written else Rejected(t.id, _readable(current.get(t.id)))
         for t in transitions
     ]
+
+
+def _write_with(
+    connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
+) -> None:
+    sql.write_beside(connection, transitions)
+    sql.append(connection, sql.told(transitions), now_ms)
 
 
 def commit_each(
@@ -91,19 +98,19 @@ def _write_all(
         sql.patch(connection, transitions, store_now_ms) == len(transitions)
         and sql.change_lanes(connection, lanes)
         and flow_changes.write_owners(connection, batch)
-        and (not members or sql.write_new(connection, members, now_ms) == len(members))
-        and _write_beside(connection, batch, transitions, now_ms)
+        and (not members or sql.write_new(connection, members) == len(members))
+        and _write_rest(connection, batch, now_ms)
     )
 
 
-def _write_beside(
-    connection: sqlite3.Connection,
-    batch: Sequence[Changeset],
-    transitions: Sequence[Transition],
-    now_ms: int,
-) -> bool:
-    sql.write_beside(connection, transitions, now_ms)
-    flow_changes.write(connection, batch, now_ms)
+def _write_rest(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> bool:
+    """What has no guard of its own; the log in one go, whoever has something to say."""
+    sql.write_beside(connection, [t for changes in batch for t in changes.transitions])
+    flow_changes.write(connection, batch)
+    new = [line for changes in batch for line in sql.submitted(changes.members)]
+    told = [line for changes in batch for line in sql.told(changes.transitions)]
+    noted = [line for changes in batch for line in sql.noted(changes.notes)]
+    sql.append(connection, [*new, *told, *noted], now_ms)
     return True
 
 

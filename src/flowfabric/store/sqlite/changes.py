@@ -7,29 +7,33 @@ nothing decides: guards are compared, patches are written.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from flowfabric.core.flow.changes import Note
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission
-from flowfabric.core.transition import Held, LaneChange, LogLine, Transition, lane_changed
-from flowfabric.store.columns import ATTEMPT_COLUMNS
-from flowfabric.store.sqlite.flow_changes import add_lines, insert_members
+from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission, Value
+from flowfabric.core.transition import Held, LaneChange, Transition, lane_changed
+from flowfabric.store.columns import ATTEMPT_COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
+from flowfabric.store.sqlite.flow_changes import add_lines
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
-    attempt_cells,
+    Cell,
+    attempt_row,
     cells,
     decode_heads,
     decode_lanes,
     decode_leases,
     encode,
+    head_row,
     ids_json,
-    insert_cells,
+    member_row,
 )
 from flowfabric.store.sqlite.statements import ALL_COLUMNS, one_text, run, run_many
 
 Shape = tuple[bool, tuple[str, ...]]
+LogRow = tuple[str, str, str]
 
 
 def load_heads(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Execution]:
@@ -50,7 +54,8 @@ def insert(
         if answer.created:
             fresh.append(submission)
     if fresh:
-        write_new(connection, fresh, now_ms)
+        write_new(connection, fresh)
+        append(connection, submitted(fresh), now_ms)
     return answers
 
 
@@ -96,17 +101,16 @@ def _known_keys(
     return known
 
 
-def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_ms: int) -> int:
+def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission]) -> int:
     """New executions and what is beside them; answers how many ids were free."""
     heads = [submission.execution for submission in fresh]
-    rows = [insert_cells(head) for head in heads if not head.flow]
-    count = run_many(connection, "execution_insert", rows)
-    count += insert_members(connection, [head for head in heads if head.flow])
+    alone = [head_row(head) for head in heads if not head.flow]
+    members = [member_row(head) for head in heads if head.flow]
+    count = run_many(connection, "execution_insert", alone, names=INSERT_COLUMNS)
+    count += run_many(connection, "execution_insert", members, names=MEMBER_COLUMNS)
     if count < len(fresh):
         return count
     run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
-    lines = [(head.id, "submitted", "{}") for head in heads]
-    run_many(connection, "log_append", lines, first=(now_ms,))
     tags = [(s.execution.id, key, value) for s in fresh for key, value in s.tags.items()]
     run_many(connection, "tag_upsert", tags)
     keys = [
@@ -118,6 +122,15 @@ def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission], now_m
     run_many(connection, "idempotency_upsert", keys)
     run(connection, "lane_ensure", ids_json({head.lane for head in heads}))
     return count
+
+
+def submitted(fresh: Sequence[Submission]) -> list[LogRow]:
+    return [(submission.execution.id, "submitted", "{}") for submission in fresh]
+
+
+def append(connection: sqlite3.Connection, lines: Sequence[LogRow], now_ms: int) -> None:
+    """Lines of the log; each says how its row is now."""
+    run_many(connection, "log_append", lines, first=(now_ms,))
 
 
 def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
@@ -185,46 +198,41 @@ def patch(
         groups.setdefault(shape, []).append(transition)
     changed = 0
     for (is_held, names), group in groups.items():
-        if not is_held:
-            rows = [cells((t.id, t.guard[0], *t.patch.values())) for t in group]
-            changed += run_many(connection, "execution_patch_seen", rows, names=names)
-        elif all(t.patch == group[0].patch for t in group):
-            changed += _patch_alike(connection, group, store_now_ms)
+        rows: list[tuple[Cell, ...]] = (
+            [(t.id, *t.guard) for t in group] if is_held else [(t.id, t.guard[0]) for t in group]
+        )
+        values = group[0].patch
+        if all(t.patch == values for t in group):
+            statement = "execution_patch_held_alike" if is_held else "execution_patch_seen_alike"
+            first = (store_now_ms, *values.values())
         else:
-            rows = [cells((t.id, *t.guard, *t.patch.values())) for t in group]
+            statement = "execution_patch_held" if is_held else "execution_patch_seen"
             first = (store_now_ms,)
-            changed += run_many(connection, "execution_patch_held", rows, names=names, first=first)
+            rows = [(*row, *t.patch.values()) for row, t in zip(rows, group, strict=True)]
+        changed += run_many(connection, statement, rows, names=names, first=first)
     return changed
 
 
-def _patch_alike(
-    connection: sqlite3.Connection, group: Sequence[Transition], store_now_ms: int
-) -> int:
-    values = group[0].patch
-    return run_many(
-        connection,
-        "execution_patch_alike",
-        [(t.id, *t.guard) for t in group],
-        names=tuple(values),
-        first=[store_now_ms, *cells(values.values())],
-    )
-
-
-def write_beside(
-    connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
-) -> None:
-    """What goes with patches that were written: attempts, tags, lines of log and outbox."""
-    attempts = [attempt_cells(t.attempt) for t in transitions if t.attempt is not None]
+def write_beside(connection: sqlite3.Connection, transitions: Sequence[Transition]) -> None:
+    """What goes with patches that were written: attempts, tags, lines of the outbox."""
+    attempts = [attempt_row(t.attempt) for t in transitions if t.attempt is not None]
     run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
-    tags = [(t.id, key, value) for t in transitions for key, value in (t.tags or {}).items()]
+    tags = [(t.id, key, value) for t in transitions if t.tags for key, value in t.tags.items()]
     run_many(connection, "tag_upsert", tags)
-    lines = [(t.id, t.log.kind, _detail(t.log)) for t in transitions if t.log is not None]
-    run_many(connection, "log_append", lines, first=(now_ms,))
     add_lines(connection, [t.line for t in transitions if t.line is not None])
 
 
-def _detail(line: LogLine) -> str:
-    return encode(line.detail).decode() if line.detail else "{}"
+def told(transitions: Sequence[Transition]) -> list[LogRow]:
+    """What transitions say to the log."""
+    return [(t.id, t.log.kind, _detail(t.log.detail)) for t in transitions if t.log is not None]
+
+
+def noted(notes: Iterable[Note]) -> list[LogRow]:
+    return [(note.execution, note.kind, _detail(note.detail)) for note in notes]
+
+
+def _detail(fields: Mapping[str, Value]) -> str:
+    return encode(fields).decode() if fields else "{}"
 
 
 def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) -> bool:
@@ -233,7 +241,7 @@ def change_lanes(connection: sqlite3.Connection, changes: Sequence[LaneChange]) 
     if len(lanes) < len(changes):
         return False
     for lane in lanes:
-        run(connection, "lane_set", *cells((lane.name, lane.state, lane.rev)))
+        run(connection, "lane_set", *cells([(lane.name, lane.state, lane.rev)]))
     return True
 
 

@@ -9,9 +9,7 @@ import msgspec
 
 from flowfabric.core.flow.model import Line, Unreadable
 from flowfabric.core.flow.views import Pending, Turn
-from flowfabric.core.model import Execution
 from flowfabric.core.transition import Changeset
-from flowfabric.store.columns import MEMBER_COLUMNS
 from flowfabric.store.sqlite.flow_rows import (
     ALL_OF_FLOW,
     ALL_OF_LINE,
@@ -20,9 +18,8 @@ from flowfabric.store.sqlite.flow_rows import (
     GROUP_NAMES,
     LINE_NAMES,
     Reader,
-    cells_of,
 )
-from flowfabric.store.sqlite.rows import Cell, cells, encode, ids_json, insert_cells
+from flowfabric.store.sqlite.rows import Row, ids_json
 from flowfabric.store.sqlite.statements import one_text, run, run_many
 
 _ids = msgspec.json.Decoder(list[str])
@@ -47,13 +44,13 @@ def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
 
 def write_owners(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> bool:
     """New flows, and patches of those that are as they were seen; False if one is not."""
-    flows = [cells_of(flow) for changes in batch for flow in changes.new_flows]
+    flows = [flow for changes in batch for flow in changes.new_flows]
     if run_many(connection, "flow_insert", flows, names=FLOW_NAMES) < len(flows):
         return False
     patches = [flow for changes in batch for flow in changes.flows]
-    shapes: dict[tuple[str, ...], list[list[Cell]]] = {}
+    shapes: dict[tuple[str, ...], list[Row]] = {}
     for flow in patches:
-        row = cells((flow.id, flow.rev, *flow.patch.values()))
+        row = (flow.id, flow.rev, *flow.patch.values())
         shapes.setdefault(tuple(flow.patch), []).append(row)
     raised = sum(
         run_many(connection, "flow_patch", rows, names=names) for names, rows in shapes.items()
@@ -61,32 +58,21 @@ def write_owners(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> 
     return raised == len(patches)
 
 
-def write(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> None:
+def write(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> None:
     """What flows own; the flows themselves and their members are written."""
-    edges = [cells_of(edge) for changes in batch for edge in changes.edges]
+    edges = [edge for changes in batch for edge in changes.edges]
     run_many(connection, "edge_insert", edges, names=EDGE_NAMES)
-    resolved = [cells(resolution) for changes in batch for resolution in changes.resolved]
+    resolved = [resolution for changes in batch for resolution in changes.resolved]
     run_many(connection, "edge_resolve", resolved)
-    groups = [cells_of(group) for changes in batch for group in changes.groups]
+    groups = [group for changes in batch for group in changes.groups]
     run_many(connection, "group_upsert", groups, names=GROUP_NAMES)
     add_lines(connection, [line for changes in batch for line in changes.lines])
     done = [(line.flow, line.at_ms, line.id) for changes in batch for line in changes.done]
     run_many(connection, "line_delete", done)
-    notes = [
-        (note.execution, note.kind, encode(note.detail).decode())
-        for changes in batch
-        for note in changes.notes
-    ]
-    run_many(connection, "log_append", notes, first=(now_ms,))
 
 
 def add_lines(connection: sqlite3.Connection, lines: Sequence[Line]) -> None:
-    run_many(connection, "line_upsert", [cells_of(line) for line in lines], names=LINE_NAMES)
-
-
-def insert_members(connection: sqlite3.Connection, heads: Sequence[Execution]) -> int:
-    rows = [(*insert_cells(head), head.flow, head.deps_open) for head in heads]
-    return run_many(connection, "member_insert", rows, names=MEMBER_COLUMNS)
+    run_many(connection, "line_upsert", lines, names=LINE_NAMES)
 
 
 def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending | Unreadable]:

@@ -1,9 +1,11 @@
-"""Records of flows to and from rows: names of columns, cells, and reading what can be read."""
+"""Records of flows from rows: names of columns, and reading what can be read.
+
+A record is a row as it is: its fields are in the order of the names here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
@@ -20,7 +22,6 @@ from flowfabric.core.flow.model import (
     Unreadable,
 )
 from flowfabric.core.model import Value
-from flowfabric.store.sqlite.rows import Cell
 
 T = TypeVar("T")
 
@@ -43,12 +44,6 @@ ALL_OF_EDGE = _listed(EDGE_NAMES)
 ALL_OF_GROUP = _listed(GROUP_NAMES)
 
 _raw = msgspec.json.Decoder(list[list[Value]])
-
-
-def cells_of(record: Flow | Edge | Group | Line) -> list[Cell]:
-    """In the order of its fields, which is the order of the names above."""
-    values: tuple[Cell, ...] = msgspec.structs.astuple(record)
-    return [value._value_ if isinstance(value, StrEnum) else value for value in values]
 
 
 class Reader:

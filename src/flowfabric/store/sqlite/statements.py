@@ -6,11 +6,10 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 
-from flowfabric.store.columns import COLUMNS, INSERT_COLUMNS
+from flowfabric.store.columns import COLUMNS
 from flowfabric.store.queries import statements
-from flowfabric.store.sqlite.rows import Cell, chunks, row_marks
+from flowfabric.store.sqlite.rows import Cell, Row, cells, chunks, row_marks
 
 SQL = statements("sqlite")
 ALL_COLUMNS = ", ".join(f"e.{name}" for name in COLUMNS)
@@ -47,7 +46,6 @@ def one_text(connection: sqlite3.Connection, name: str, *arguments: Cell, column
 def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> str:
     return SQL[name].format(
         rows=row_marks(width, count),
-        columns=", ".join(INSERT_COLUMNS),
         names=", ".join(names),
         more="".join(f", {column}" for column in names),
         values=", ".join(f"new.{column}" for column in names),
@@ -60,15 +58,18 @@ def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> s
 def run_many(
     connection: sqlite3.Connection,
     name: str,
-    rows: Sequence[Sequence[Cell]],
+    rows: Sequence[Row],
     *,
     names: tuple[str, ...] = (),
     first: Sequence[Cell] = (),
 ) -> int:
     """One statement per chunk of rows; answers how many rows were changed."""
+    if not rows:
+        return 0
     # A cursor's own count is not kept for statements that begin with a WITH.
     before = connection.total_changes
-    for chunk in chunks(rows):
-        sql = _filled(name, len(chunk[0]), len(chunk), names)
-        connection.execute(sql, [*first, *chain.from_iterable(chunk)])
+    ahead = cells([first])
+    for size, found in chunks(rows):
+        sql = _filled(name, len(found) // size, size, names)
+        connection.execute(sql, ahead + found)
     return connection.total_changes - before

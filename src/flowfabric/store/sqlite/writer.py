@@ -65,7 +65,8 @@ class Writer:
 
     A *passing* work holds nothing that must outlive the machine: a lease that power loss takes
     away had a holder that is gone too. Where writes are synchronised, a transaction of passing
-    works alone is not; the next one that is makes it last.
+    works alone is not; the next one that is makes it last. Where another work waits already, both
+    share one transaction.
     """
 
     def __init__(
@@ -160,14 +161,22 @@ class Writer:
                     return work
         return None
 
+    def _are_passing(self, first: Work) -> bool:
+        """Whether this work and those that wait are all passing."""
+        with self._changed:
+            return first.is_passing and all(
+                work.is_passing for work in (*self._urgent, *self._queue)
+            )
+
     def _transaction(self, connection: sqlite3.Connection) -> None:
         first = self._take()
         if first is None:
             return
         works = [first]
+        is_passing = self._are_passing(first)
         try:
-            self._begin(connection, first)
-            self._fill(connection, works)
+            self._begin(connection, is_passing=is_passing)
+            self._fill(connection, works, only_passing=is_passing)
             connection.execute("COMMIT")
         except BaseException as error:
             _rollback(connection)
@@ -176,24 +185,26 @@ class Writer:
             for work in works:
                 work.deliver()
 
-    def _fill(self, connection: sqlite3.Connection, works: list[Work]) -> None:
+    def _fill(
+        self, connection: sqlite3.Connection, works: list[Work], *, only_passing: bool
+    ) -> None:
         """Do the first work and as many of the queued ones as fit into one transaction."""
         end = time.monotonic() + TRANSACTION_SECONDS
         rows = works[0].rows
         works[0].do(connection)
         while rows < TRANSACTION_ROWS and time.monotonic() < end:
-            work = self._take(only_passing=works[0].is_passing)
+            work = self._take(only_passing=only_passing)
             if work is None:
                 return
             works.append(work)
             rows += work.rows
             work.do(connection)
 
-    def _begin(self, connection: sqlite3.Connection, first: Work) -> None:
-        if first.is_passing != self._is_passing:
-            level = "NORMAL" if first.is_passing else "FULL"
+    def _begin(self, connection: sqlite3.Connection, *, is_passing: bool) -> None:
+        if is_passing != self._is_passing:
+            level = "NORMAL" if is_passing else "FULL"
             connection.execute(f"PRAGMA synchronous = {level}")
-            self._is_passing = first.is_passing
+            self._is_passing = is_passing
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
     def _one_by_one(
@@ -205,7 +216,7 @@ class Writer:
             return
         for work in works:
             try:
-                self._begin(connection, work)
+                self._begin(connection, is_passing=work.is_passing)
                 work.do(connection)
                 connection.execute("COMMIT")
             except BaseException as own:

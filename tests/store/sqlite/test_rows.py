@@ -1,0 +1,62 @@
+"""Rows on their way to SQLite: plain cells, and chunks of few sizes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from flowfabric.core.flow.model import Edge
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.states import State
+from flowfabric.store.queries import migrations
+from flowfabric.store.sqlite.flow_rows import EDGE_NAMES
+from flowfabric.store.sqlite.rows import SIZES, Cell, cells, chunks
+from flowfabric.store.sqlite.statements import run_many
+
+FLOW = FlowId("f")
+UPSTREAM = ExecutionId("{fp:0}:u")
+
+
+@pytest.fixture
+def schema() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    for step in migrations("sqlite"):
+        connection.executescript(step)
+    yield connection
+    connection.close()
+
+
+def edges(count: int) -> list[Edge]:
+    return [
+        Edge(flow=FLOW, upstream=UPSTREAM, downstream=ExecutionId(f"{{fp:0}}:{n}"))
+        for n in range(count)
+    ]
+
+
+def test_cells_are_stored_as_what_they_stand_for(schema: sqlite3.Connection) -> None:
+    row: tuple[Cell, ...] = (State.ACTIVE, None, True, False, 7, b"\x00\xff", "text")
+    marks = ", ".join("?" * len(row))
+    found = schema.execute(f"SELECT {marks}", cells([row])).fetchone()
+    assert found == ("active", None, 1, 0, 7, b"\x00\xff", "text")
+
+
+@pytest.mark.parametrize("count", [1, 4, 100, 101, SIZES[-1], SIZES[-1] + 1])
+def test_a_batch_is_cut_into_known_sizes_that_hold_it(count: int) -> None:
+    sizes = [size for size, _ in chunks(edges(count))]
+    assert set(sizes) <= set(SIZES)
+    assert sum(sizes) >= count
+    assert len(sizes) == -(-count // SIZES[-1])
+
+
+def test_rows_that_fill_a_chunk_up_are_not_written(schema: sqlite3.Connection) -> None:
+    assert run_many(schema, "edge_insert", edges(4), names=EDGE_NAMES) == 4
+    assert schema.execute("SELECT count(*) FROM edge").fetchone() == (4,)
+
+
+def test_no_rows_are_no_statement(schema: sqlite3.Connection) -> None:
+    ran: list[str] = []
+    schema.set_trace_callback(ran.append)
+    assert run_many(schema, "edge_insert", [], names=EDGE_NAMES) == 0
+    assert ran == []
