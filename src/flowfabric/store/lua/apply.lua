@@ -7,28 +7,33 @@
 local function read_shapes(args, position)
   local shapes = cmsgpack.unpack(args[position])
   for _, shape in ipairs(shapes) do
-    shape.columns, shape.attempt, shape.plans = args[position + 1], args[position + 2], {}
+    shape.columns, shape.attempt, shape.guards = args[position + 1], args[position + 2], {}
+    shape.attempt_name = shape.number and ':' .. text_of(shape.number)
     position = position + 2
   end
   return shapes, position + 1
 end
 
--- Whether the guard holds for those with this front, but for the epoch or revision that was seen.
+-- Whether the guard holds for those with this front, but for the epoch or revision that was seen;
+-- and where they were before.
 local function guarded(scope, shape, front)
-  local row = read_front(front)
-  if not shape.token then
-    return {row = row, seen = row.rev, is_held = true}
+  local row, is_held, seen = read_front(front), true, nil
+  if shape.token then
+    seen = row.epoch
+    is_held = row.state == 'active' and row.lease_token == shape.token
+      and (row.reason ~= 'granted') == shape.is_started
+      and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
   end
-  local is_held = row.state == 'active' and row.lease_token == shape.token
-    and (row.reason ~= 'granted') == shape.is_started
-    and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
-  return {row = row, seen = row.epoch, is_held = is_held}
+  return {
+    scope = scope, row = row, seen = seen or row.rev, is_held = is_held, state = row.state,
+    due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow, plan = false,
+    is_prepared = false,
+  }
 end
 
 -- What becomes of those with this front.
 local function planned(scope, shape, guard)
   local row = guard.row
-  local before = placed(row)
   for name, value in pairs(shape.set) do
     row[name] = value
   end
@@ -37,8 +42,8 @@ local function planned(scope, shape, guard)
   end
   row.rev = row.rev + 1
   row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
-  local plan = plan_of(scope, row, before)
-  plan.front, plan.columns = write_front(row), shape.columns .. pack('rev', row.rev)
+  local plan = plan_of(scope, row, guard)
+  plan.front, plan.columns, plan.rev = write_front(row), shape.columns, row.rev
   plan.is_long = row.count > PAIRS_MAX
   if shape.kind then
     say(scope, plan, shape.kind, shape.detail)
@@ -48,67 +53,62 @@ end
 
 local LINE_CELLS = 4
 
-local function read_line(args, position)
-  return {
-    flow = args[position], name = args[position + 1],
-    next_try_ms = args[position + 2], text = args[position + 3],
-  }
-end
-
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
-local function read_change(args, position, shapes)
-  local shape = shapes[tonumber(args[position + 2])]
+local function read_change(scope, args, position, shapes)
+  local uuid, shape = args[position], shapes[number_of(args[position + 2])]
+  local extra, past = position + 4, position + 4 + number_of(args[position + 3])
   local item = {
-    uuid = args[position], seen = tonumber(args[position + 1]), shape = shape,
-    extra = position + 4, extra_count = tonumber(args[position + 3]),
-    key = false, text = false, last = false, guard = false, attempt = false, tried = false,
+    scope = scope, uuid = uuid, seen = number_of(args[position + 1]), shape = shape,
+    key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false,
+    attempt = false, tried = false, result = false, line = false, tags = false, past = past,
   }
-  position = item.extra + item.extra_count
+  if shape.number then
+    item.attempt = scope.base .. ':attempt:' .. uuid .. shape.attempt_name
+  end
   if shape.has_result then
-    item.result = args[item.extra]
-    item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
+    item.result, extra = args[extra], extra + 1
   end
   if shape.has_line then
-    item.line = read_line(args, item.extra)
-    item.extra, item.extra_count = item.extra + LINE_CELLS, item.extra_count - LINE_CELLS
+    item.line, extra = extra, extra + LINE_CELLS
   end
-  return item, position
+  if extra < past then
+    item.tags = extra
+  end
+  return item, past
 end
 
 -- Read executions and attempts of all items at once, and look at their guards.
-local function read_changes(scope, items)
-  local keys, base, tried, count = {}, scope.base, {}, #items
-  local size = count
-  for place = 1, count do
+local function read_changes(items)
+  local keys, size = {}, 0
+  for place = 1, #items do
     local item = items[place]
-    item.key = base .. ':x:' .. item.uuid
-    keys[place] = item.key
-  end
-  for place = 1, count do
-    local item = items[place]
-    if item.shape.number then
-      item.attempt = base .. ':attempt:' .. item.uuid .. ':' .. text_of(item.shape.number)
+    size = size + 1
+    keys[size] = item.key
+    if item.attempt then
       size = size + 1
-      tried[size - count], keys[size] = item, item.attempt
+      keys[size] = item.attempt
     end
   end
-  local texts = read_all(keys)
-  for place = 1, count do
-    local item, text = items[place], texts[place]
+  local texts, at = read_all(keys), 0
+  for place = 1, #items do
+    local item = items[place]
+    at = at + 1
+    local text = texts[at]
     if text then
       local front, last = front_of(text)
-      local guards = item.shape.plans
+      local guards = item.shape.guards
       local guard = guards[front]
-      if not guard then
-        guard = guarded(scope, item.shape, front)
+      if not guard or guard.scope ~= item.scope then
+        guard = guarded(item.scope, item.shape, front)
         guards[front] = guard
       end
       item.text, item.last, item.guard = text, last, guard
     end
-  end
-  for place = 1, size - count do
-    tried[place].tried = texts[count + place]
+    if item.attempt then
+      at = at + 1
+      item.tried = texts[at]
+    end
   end
 end
 
@@ -120,7 +120,7 @@ end
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
 -- Its text ends where its result goes.
 local function write_attempt(scope, item)
-  local text = item.shape.attempt .. pack(item.result)
+  local text = item.shape.attempt .. pack(item.result or nil)
   if item.tried then
     local is_read, before = pcall(cmsgpack.unpack, item.tried)
     local after = cmsgpack.unpack(text)
@@ -154,11 +154,11 @@ local function write(scope, args, item)
   if item.attempt then
     write_attempt(scope, item)
   end
-  if item.extra_count > 0 then
-    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.extra, item.extra_count))
+  if item.tags then
+    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.tags, item.past - item.tags))
   end
   if item.line then
-    put_line(scope, item.line)
+    put_line(scope, slice(args, item.line, LINE_CELLS))
   end
 end
 
@@ -179,9 +179,9 @@ register('apply', function(keys, args)
   end
   local items, shapes, position = {}, read_shapes(args, 5)
   while position <= #args do
-    items[#items + 1], position = read_change(args, position, shapes)
+    items[#items + 1], position = read_change(scope, args, position, shapes)
   end
-  read_changes(scope, items)
+  read_changes(items)
   local good, refused = {}, {}
   for number, item in ipairs(items) do
     if holds(item) then

@@ -132,10 +132,10 @@ register('flow_take', function(keys, args)
 end)
 
 local function read_ids(args, position)
-  local list, past = read_list(args, position, 1)
+  local first, count, past = read_list(args, position, 1)
   local ids = {}
-  for place = list.first, list.past do
-    ids[#ids + 1] = args[place]
+  for place = 1, count do
+    ids[place] = args[first + place - 1]
   end
   return ids, past
 end

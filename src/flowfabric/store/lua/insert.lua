@@ -13,9 +13,17 @@ local function read_templates(args, position)
     for _ in pairs(row) do
       count = count + 1
     end
-    templates[number] = {row = row, count = count, columns = args[position + number], plans = {}}
+    templates[number] = {row = row, count = count, columns = args[position + number]}
   end
   return templates, position + #templates + 1
+end
+
+-- What is worked out for a template holds in one partition.
+local function within(template, scope)
+  if template.scope ~= scope then
+    template.scope, template.plans, template.is_prepared = scope, {}, false
+  end
+  return template
 end
 
 -- Those with their payload or their key among their columns have more of them.
@@ -29,11 +37,11 @@ local function new_plan(scope, template, more)
 end
 
 local function read_item(scope, args, position, templates)
-  local template = tonumber(args[position + 2])
+  local template = number_of(args[position + 2])
   local item = {
-    uuid = args[position], payload = args[position + 1],
+    uuid = args[position], payload = args[position + 1], head = scope.base .. ':x:' .. args[position],
     template = templates[math.abs(template)], is_looked_for = template < 0,
-    extra = position + 4, extra_count = tonumber(args[position + 3]),
+    extra = position + 4, extra_count = number_of(args[position + 3]), key = false,
   }
   if item.extra_count > 0 and args[item.extra] ~= '' then
     local namespace = item.template.row.namespace
@@ -45,14 +53,14 @@ local function read_item(scope, args, position, templates)
 end
 
 -- Look at once whether any of the ids is there; only then at each.
-local function look_for_ids(scope, items)
+local function look_for_ids(items)
   local keys, seen = {}, {}
   for number, item in ipairs(items) do
-    keys[number] = scope.base .. ':x:' .. item.uuid
+    keys[number] = item.head
   end
   if #keys > 0 and call('EXISTS', unpack(keys)) > 0 then
-    for number, item in ipairs(items) do
-      seen[item.uuid] = call('EXISTS', keys[number]) == 1
+    for _, head in ipairs(keys) do
+      seen[head] = call('EXISTS', head) == 1
     end
   end
   return seen
@@ -68,7 +76,7 @@ local function owner_of(scope, item, seen)
   if item.key and seen[item.key] then
     return seen[item.key]
   end
-  return seen[item.uuid] and 0 or nil
+  return seen[item.head] and 0 or nil
 end
 
 local function write_key(args, item)
@@ -79,6 +87,7 @@ local function write_key(args, item)
 end
 
 local function prepare_new(scope, template)
+  template = within(template, scope)
   if not template.is_prepared and READY[template.row.state] then
     watch(scope, template.row)
   end
@@ -86,13 +95,14 @@ local function prepare_new(scope, template)
 end
 
 local function write_new(scope, args, item)
-  local base, uuid, template, payload = scope.base, item.uuid, item.template, item.payload
+  local base, uuid, payload = scope.base, item.uuid, item.payload
+  local template = within(item.template, scope)
   local is_small = #payload <= INLINE_BYTES_MAX
   local more = (is_small and 1 or 0) + (item.key and 1 or 0)
   local plan = template.plans[more] or new_plan(scope, template, more)
   template.plans[more] = plan
   local body = item.key and pack('key', item.name) or ''
-  follow(scope, uuid, base .. ':x:' .. uuid, plan, body, is_small and payload)
+  follow(scope, uuid, item.head, plan, body, is_small and payload)
   if not is_small then
     put(scope.values, base .. ':payload:' .. uuid, payload)
   end
@@ -116,13 +126,13 @@ register('insert', function(keys, args)
   while position <= #args do
     items[#items + 1], position = read_item(scope, args, position, templates)
   end
-  local seen, answers, fresh = look_for_ids(scope, items), {}, {}
+  local seen, answers, fresh = look_for_ids(items), {}, {}
   for number, item in ipairs(items) do
     local answer = owner_of(scope, item, seen)
     answers[number] = answer or (item.is_looked_for and -1 or 1)
     if answer == nil and not item.is_looked_for then
       fresh[#fresh + 1] = item
-      seen[item.uuid] = true
+      seen[item.head] = true
       if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
         seen[item.key] = item.owner
       end

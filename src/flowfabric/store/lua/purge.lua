@@ -75,7 +75,7 @@ local function judge_flows(scope, args, first)
   local flows, limit = {}, tonumber(args[5])
   for position = first, #args, 2 do
     local flow = {id = args[position], rev = args[position + 1], members = {}}
-    if flow_holds(scope.base, flow) then
+    if flow_holds(scope.base, flow.id, flow.rev) then
       local ids = call('ZRANGE', scope.base .. ':members:' .. flow.id, 0, limit)
       flow.is_left = #ids > limit
       ids[limit + 1] = nil
@@ -152,7 +152,7 @@ local function forget_flow(scope, flow)
   end
   forget_keys(scope, OWN_OF_FLOW, flow.id)
   forget_indexes(scope, INDEXES_OF_FLOW, flow.id)
-  scope.tallies[scope.base .. ':tally:' .. flow.id] = nil
+  scope.tallies[flow.id] = nil
 end
 
 -- A feed of which nothing is left says up to where it was.

@@ -200,6 +200,7 @@ class Shapes:
     def __init__(self, press: Press) -> None:
         self._press = press
         self._pressed: list[Pressed] = []
+        self._numbers: dict[int, int] = {}
 
     def cells(self) -> list[Cell]:
         """What is known of each, and its columns and its attempt as they are kept."""
@@ -208,8 +209,10 @@ class Shapes:
 
     def item(self, transition: Transition) -> list[Cell]:
         pressed = self._press(transition)
-        if not self._pressed or pressed is not self._pressed[-1]:
+        number = self._numbers.get(id(pressed))
+        if number is None:
             self._pressed.append(pressed)
+            number = self._numbers[id(pressed)] = len(self._pressed)
         extra: list[Cell] = []
         if transition.attempt is not None and transition.attempt.result is not None:
             extra.append(transition.attempt.result)
@@ -218,7 +221,7 @@ class Shapes:
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
-        return [uuid_of(transition.id), transition.guard[0], len(self._pressed), len(extra), *extra]
+        return [uuid_of(transition.id), transition.guard[0], number, len(extra), *extra]
 
 
 def _alike(transition: Transition) -> tuple[object, ...]:
