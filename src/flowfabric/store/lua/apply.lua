@@ -3,15 +3,13 @@
 -- What many have in common, the guard, the patch, the log line, most of the attempt, is sent once,
 -- as a shape.
 
--- What is known of each shape, and its columns and its attempt as they are kept.
-local function read_shapes(args, position)
-  local shapes = cmsgpack.unpack(args[position])
+-- Shapes have the columns that are looked at, names and values in turn, and the state among them;
+-- and columns and attempt as they are kept.
+local function read_shapes(shapes)
   for _, shape in ipairs(shapes) do
-    shape.columns, shape.attempt, shape.guards = args[position + 1], args[position + 2], {}
-    shape.attempt_name = shape.number and ':' .. text_of(shape.number)
-    position = position + 2
+    shape.guards, shape.attempt_name = {}, shape.number and ':' .. text_of(shape.number)
   end
-  return shapes, position + 1
+  return shapes
 end
 
 -- Whether the guard holds for those with this front, but for the epoch or revision that was seen;
@@ -33,12 +31,12 @@ end
 
 -- What becomes of those with this front.
 local function planned(scope, shape, guard)
-  local row = guard.row
-  for name, value in pairs(shape.set) do
-    row[name] = value
+  local row, set, gone = guard.row, shape.set, shape.gone
+  for place = 1, #set, 2 do
+    row[set[place]] = set[place + 1]
   end
-  for _, name in ipairs(shape.gone) do
-    row[name] = nil
+  for place = 1, #gone do
+    row[gone[place]] = nil
   end
   row.rev = row.rev + 1
   row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
@@ -55,11 +53,11 @@ local LINE_CELLS = 4
 
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
-local function read_change(scope, args, position, shapes)
-  local uuid, shape = args[position], shapes[number_of(args[position + 2])]
-  local extra, past = position + 4, position + 4 + number_of(args[position + 3])
+local function read_change(scope, cells, position, shapes)
+  local uuid, shape = cells[position], shapes[cells[position + 2]]
+  local extra, past = position + 4, position + 4 + cells[position + 3]
   local item = {
-    scope = scope, uuid = uuid, seen = number_of(args[position + 1]), shape = shape,
+    scope = scope, uuid = uuid, seen = cells[position + 1], shape = shape,
     key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false,
     attempt = false, tried = false, result = false, line = false, tags = false, past = past,
   }
@@ -67,7 +65,7 @@ local function read_change(scope, args, position, shapes)
     item.attempt = scope.base .. ':attempt:' .. uuid .. shape.attempt_name
   end
   if shape.has_result then
-    item.result, extra = args[extra], extra + 1
+    item.result, extra = cells[extra], extra + 1
   end
   if shape.has_line then
     item.line, extra = extra, extra + LINE_CELLS
@@ -143,7 +141,7 @@ local function body_of(item)
   return part_of(item.text, item.last + 1)
 end
 
-local function write(scope, args, item)
+local function write(scope, cells, item)
   local uuid, shape, guard = item.uuid, item.shape, item.guard
   local body, plan = body_of(item), guard.plan
   if not plan then
@@ -155,31 +153,35 @@ local function write(scope, args, item)
     write_attempt(scope, item)
   end
   if item.tags then
-    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.tags, item.past - item.tags))
+    call('HSET', scope.base .. ':tags:' .. uuid, slice(cells, item.tags, item.past - item.tags))
   end
   if item.line then
-    put_line(scope, slice(args, item.line, LINE_CELLS))
+    put_line(scope, slice(cells, item.line, LINE_CELLS))
   end
 end
 
 -- Remember the queues that a change moves something in or out of.
 local function prepare(scope, item)
   local guard = item.guard
-  if not guard.is_prepared and (READY[guard.row.state] or READY[item.shape.set.state]) then
+  if guard.is_prepared then
+    return
+  end
+  if READY[guard.state] or READY[item.shape.state] then
     watch(scope, guard.row)
   end
   guard.is_prepared = true
 end
 
--- Arguments: 5 and on are the shapes, then changes.
+-- Argument 5 is a list: the shapes, then changes.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, shapes, position = {}, read_shapes(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_change(scope, args, position, shapes)
+  local items, cells, position = {}, cmsgpack.unpack(args[5]), 2
+  local shapes = read_shapes(cells[1])
+  while position <= #cells do
+    items[#items + 1], position = read_change(scope, cells, position, shapes)
   end
   read_changes(items)
   local good, refused = {}, {}
@@ -195,7 +197,7 @@ register('apply', function(keys, args)
     return {'ok', scope.at_ms, refused, {}}
   end
   for _, item in ipairs(good) do
-    write(scope, args, item)
+    write(scope, cells, item)
   end
   return {'ok', scope.at_ms, refused, close(scope, args[4])}
 end)

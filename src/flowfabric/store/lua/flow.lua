@@ -7,44 +7,44 @@
 
 -- How many there are, then that many cells each: where they begin, how many cells they are, and
 -- what comes after them.
-local function read_list(args, position, width)
-  local first, count = position + 1, number_of(args[position]) * width
+local function read_list(cells, position, width)
+  local first, count = position + 1, cells[position] * width
   return first, count, first + count
 end
 
 -- The columns of a flow that are set, and those that go back to what is usual.
-local function read_flow(args, position)
-  if args[position] == '' then
+local function read_flow(cells, position)
+  if cells[position] == '' then
     return nil, position + 1
   end
   local flow = {
-    id = args[position], rev = args[position + 1], first = 0, count = 0, gone = 0, gone_count = 0,
+    id = cells[position], rev = cells[position + 1], first = 0, count = 0, gone = 0, gone_count = 0,
   }
-  flow.first, flow.count, position = read_list(args, position + 2, 2)
-  flow.gone, flow.gone_count, position = read_list(args, position, 1)
+  flow.first, flow.count, position = read_list(cells, position + 2, 2)
+  flow.gone, flow.gone_count, position = read_list(cells, position, 1)
   return flow, position
 end
 
 -- Changes and members go to those of all changesets; the last part of a changeset, how many cells
 -- it has and those, is read when it is written.
-local function read_changeset(scope, args, position, read)
-  local changes, members = read.changes, read.members
+local function read_changeset(scope, position, read)
+  local cells, changes, members = read.cells, read.changes, read.members
   local set = {
     scope = scope, first_change = #changes + 1, last_change = 0, first_member = #members + 1,
     last_member = 0, flow = false, rest = 0, past = 0,
   }
-  set.last_change = #changes + number_of(args[position])
+  set.last_change = #changes + cells[position]
   position = position + 1
   for number = set.first_change, set.last_change do
-    changes[number], position = read_change(scope, args, position, read.shapes)
+    changes[number], position = read_change(scope, cells, position, read.shapes)
   end
-  set.last_member = #members + number_of(args[position])
+  set.last_member = #members + cells[position]
   position = position + 1
   for number = set.first_member, set.last_member do
-    members[number], position = read_item(scope, args, position, read.templates)
+    members[number], position = read_item(scope, cells, position, read.templates)
   end
-  set.flow, position = read_flow(args, position)
-  set.rest, set.past = position + 1, position + 1 + number_of(args[position])
+  set.flow, position = read_flow(cells, position)
+  set.rest, set.past = position + 1, position + 1 + cells[position]
   return set, set.past
 end
 
@@ -54,7 +54,7 @@ local function flow_holds(base, id, rev)
   if rev == '' then
     return not cells[1]
   end
-  return cells[1] and (cells[2] or '1') == rev
+  return cells[1] and (cells[2] or '1') == text_of(rev)
 end
 
 local function set_holds(set, read, seen)
@@ -82,19 +82,19 @@ end
 -- somebody may do something about it.
 local WAKING = {parked = true, due_ms = true, busy_until_ms = true, next_try_ms = true}
 
-local function index_flow(scope, args, flow)
+local function index_flow(scope, cells, flow)
   for position = flow.first, flow.first + flow.count - 1, 2 do
-    local name = args[position]
+    local name = cells[position]
     if WAKING[name] then
       scope.flows[flow.id] = true
     elseif name == 'settled' then
       gather(scope.removed, scope.base .. ':unsettled', flow.id)
     elseif name == 'purge_ms' then
-      gather(scope.added, scope.base .. ':going', args[position + 1], flow.id)
+      gather(scope.added, scope.base .. ':going', cells[position + 1], flow.id)
     end
   end
   for position = flow.gone, flow.gone + flow.gone_count - 1 do
-    local name = args[position]
+    local name = cells[position]
     if WAKING[name] then
       scope.flows[flow.id] = true
     elseif name == 'settled' then
@@ -105,20 +105,20 @@ local function index_flow(scope, args, flow)
   end
 end
 
-local function write_flow(scope, args, flow)
+local function write_flow(scope, cells, flow)
   local key = scope.base .. ':flow:' .. flow.id
   if flow.rev == '' then
-    call('HSET', key, slice(args, flow.first, flow.count))
+    call('HSET', key, slice(cells, flow.first, flow.count))
     call('ZADD', scope.base .. ':flow_ids', '0', flow.id)
     call('ZADD', scope.base .. ':unsettled', '0', flow.id)
   else
-    call('HSET', key, 'rev', text_of((number_of(flow.rev) or 0) + 1),
-      slice(args, flow.first, flow.count))
+    call('HSET', key, 'rev', text_of(flow.rev + 1),
+      slice(cells, flow.first, flow.count))
   end
   if flow.gone_count > 0 then
-    call('HDEL', key, slice(args, flow.gone, flow.gone_count))
+    call('HDEL', key, slice(cells, flow.gone, flow.gone_count))
   end
-  index_flow(scope, args, flow)
+  index_flow(scope, cells, flow)
 end
 
 -- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
@@ -128,7 +128,7 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
   local leaving, entry = scope.base .. ':leaving:' .. upstream, downstream .. ':' .. group
   local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
   -- One that was pending is there.
-  local is_there = drawn ~= '' or (is_pending ~= '1' and call('ZREM', leaving, entry) == 1)
+  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', leaving, entry) == 1)
   if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
@@ -137,7 +137,7 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
   elseif not is_new then
     call('HDEL', key, 'end:' .. name)
   end
-  if is_pending == '1' then
+  if is_pending == 1 then
     call('ZADD', leaving, '0', entry)
   elseif drawn ~= '' and not is_new then
     call('ZREM', leaving, entry)
@@ -174,30 +174,30 @@ local SECTIONS = {
 }
 
 -- The last part of a changeset: what follows, how many there are, and those.
-local function write_rest(scope, args, position, past)
+local function write_rest(scope, cells, position, past)
   while position < past do
-    local section = SECTIONS[args[position]]
+    local section = SECTIONS[cells[position]]
     local width, write_one = section.width, section.write_one
-    local first, count, after = read_list(args, position + 1, width)
+    local first, count, after = read_list(cells, position + 1, width)
     for place = first, first + count - 1, width do
-      write_one(scope, slice(args, place, width))
+      write_one(scope, slice(cells, place, width))
     end
     position = after
   end
 end
 
-local function write_set(args, set, read)
-  local scope = set.scope
+local function write_set(set, read)
+  local scope, cells = set.scope, read.cells
   for number = set.first_member, set.last_member do
-    write_new(scope, args, read.members[number])
+    write_new(scope, cells, read.members[number])
   end
   for number = set.first_change, set.last_change do
-    write(scope, args, read.changes[number])
+    write(scope, cells, read.changes[number])
   end
   if set.flow then
-    write_flow(scope, args, set.flow)
+    write_flow(scope, cells, set.flow)
   end
-  write_rest(scope, args, set.rest, set.past)
+  write_rest(scope, cells, set.rest, set.past)
 end
 
 -- What has to be known of a changeset that will be written.
@@ -211,25 +211,26 @@ local function prepare_set(set, read)
   end
 end
 
--- The changesets of all partitions, or a refusal of one of them. Arguments from 5 on: shapes of
+-- The changesets of all partitions, or a refusal of one of them. Argument 5 is a list: shapes of
 -- changes, templates of members, and for each partition its key, how many changesets, and those.
 local function read_sets(args)
-  local shared, position = begin(args), nil
-  local read = {at_ms = shared.at_ms, sets = {}, changes = {}, members = {}}
-  read.shapes, position = read_shapes(args, 5)
-  read.templates, position = read_templates(args, position)
-  local sets = read.sets
-  while position <= #args do
-    local scope, first = open(args[position], args, shared), #sets + 1
+  local shared, cells, position = begin(args), cmsgpack.unpack(args[5]), 3
+  local sets, read = {}, {
+    at_ms = shared.at_ms, cells = cells, changes = {}, members = {},
+    shapes = read_shapes(cells[1]), templates = cells[2],
+  }
+  while position <= #cells do
+    local scope = open(cells[position], args, shared)
     if scope.refusal then
       return nil, scope.refusal
     end
-    local last = #sets + number_of(args[position + 1])
+    local count = cells[position + 1]
     position = position + 2
-    for number = first, last do
-      sets[number], position = read_changeset(scope, args, position, read)
+    for _ = 1, count do
+      sets[#sets + 1], position = read_changeset(scope, position, read)
     end
   end
+  read.sets = sets
   return read
 end
 
@@ -254,7 +255,7 @@ register('commit', function(_, args)
     end
   end
   for _, set in ipairs(good) do
-    write_set(args, set, read)
+    write_set(set, read)
   end
   local changes = {}
   for _, scope in ipairs(scopes) do

@@ -5,20 +5,8 @@
 
 local INLINE_BYTES_MAX = 256
 
--- What is known of each template, and its columns as they are kept.
-local function read_templates(args, position)
-  local templates = cmsgpack.unpack(args[position])
-  for number, row in ipairs(templates) do
-    local count = 0
-    for _ in pairs(row) do
-      count = count + 1
-    end
-    templates[number] = {row = row, count = count, columns = args[position + number]}
-  end
-  return templates, position + #templates + 1
-end
-
--- What is worked out for a template holds in one partition.
+-- A template is what functions look at, its columns as they are kept, and how many they are. What
+-- is worked out for it holds in one partition.
 local function within(template, scope)
   if template.scope ~= scope then
     template.scope, template.plans, template.is_prepared = scope, {}, false
@@ -36,16 +24,16 @@ local function new_plan(scope, template, more)
   return plan
 end
 
-local function read_item(scope, args, position, templates)
-  local template = number_of(args[position + 2])
+local function read_item(scope, cells, position, templates)
+  local uuid, template = cells[position], cells[position + 2]
   local item = {
-    uuid = args[position], payload = args[position + 1], head = scope.base .. ':x:' .. args[position],
+    uuid = uuid, payload = cells[position + 1], head = scope.base .. ':x:' .. uuid,
     template = templates[math.abs(template)], is_looked_for = template < 0,
-    extra = position + 4, extra_count = number_of(args[position + 3]), key = false,
+    extra = position + 4, extra_count = cells[position + 3], key = false,
   }
-  if item.extra_count > 0 and args[item.extra] ~= '' then
+  if item.extra_count > 0 and cells[item.extra] ~= '' then
     local namespace = item.template.row.namespace
-    item.name, item.digest, item.until_ms = slice(args, item.extra, 3)
+    item.name, item.digest, item.until_ms = slice(cells, item.extra, 3)
     item.key = scope.base .. ':key:' .. queue_name(namespace, item.name)
     item.owner = {id_of(scope, item.uuid), item.digest}
   end
@@ -79,9 +67,9 @@ local function owner_of(scope, item, seen)
   return seen[item.head] and 0 or nil
 end
 
-local function write_key(args, item)
+local function write_key(scope, item)
   call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
-  if args[2] == '' then
+  if not scope.is_fixed then
     call('PEXPIREAT', item.key, item.until_ms)
   end
 end
@@ -94,7 +82,7 @@ local function prepare_new(scope, template)
   template.is_prepared = true
 end
 
-local function write_new(scope, args, item)
+local function write_new(scope, cells, item)
   local base, uuid, payload = scope.base, item.uuid, item.payload
   local template = within(item.template, scope)
   local is_small = #payload <= INLINE_BYTES_MAX
@@ -107,24 +95,24 @@ local function write_new(scope, args, item)
     put(scope.values, base .. ':payload:' .. uuid, payload)
   end
   if item.extra_count > 3 then
-    call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
+    call('HSET', base .. ':tags:' .. uuid, slice(cells, item.extra + 3, item.extra_count - 3))
   end
   if item.key then
-    write_key(args, item)
+    write_key(scope, item)
   end
 end
 
--- Arguments: 5 and on are the templates, then items: id, payload, template (below zero: only look for it),
--- and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new one, 0
--- for one that is there, -1 for one that is not, or the owner and digest of its key.
+-- Argument 5 is a list: the templates, then items: id, payload, template (below zero: only look for
+-- it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new
+-- one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, templates, position = {}, read_templates(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_item(scope, args, position, templates)
+  local items, cells, position = {}, cmsgpack.unpack(args[5]), 2
+  while position <= #cells do
+    items[#items + 1], position = read_item(scope, cells, position, cells[1])
   end
   local seen, answers, fresh = look_for_ids(items), {}, {}
   for number, item in ipairs(items) do
@@ -133,7 +121,7 @@ register('insert', function(keys, args)
     if answer == nil and not item.is_looked_for then
       fresh[#fresh + 1] = item
       seen[item.head] = true
-      if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
+      if item.key and item.until_ms > tonumber(scope.now) then
         seen[item.key] = item.owner
       end
       prepare_new(scope, item.template)
@@ -143,7 +131,7 @@ register('insert', function(keys, args)
     return {'ok', scope.at_ms, answers, {}}
   end
   for _, item in ipairs(fresh) do
-    write_new(scope, args, item)
+    write_new(scope, cells, item)
   end
   return {'ok', scope.at_ms, answers, close(scope, args[4])}
 end)

@@ -18,8 +18,8 @@ PROTOCOL = 1
 # What a store of an earlier protocol holds is laid out in a way that this program does not know.
 OLDEST = 1
 PARTS = (
-    *("record", "lib", "insert", "apply", "claim", "read", "flow", "graph", "purge", "verify"),
-    "shared",
+    *("record", "lib", "plan", "insert", "apply", "claim", "read", "flow", "graph", "purge"),
+    *("verify", "shared"),
 )
 # Parts whose names no other part uses: a function can have only so many of them.
 CLOSED = frozenset({"claim", "graph", "verify", "shared"})

@@ -19,15 +19,16 @@ from flowfabric.store.valkey.flows.codec import (
     line_name,
     note_cells,
 )
-from flowfabric.store.valkey.link import Cell
 from flowfabric.store.valkey.writing import (
     BODIES_BYTES_MAX,
     Keys,
     Moment,
+    Packed,
     Press,
     Shapes,
     Templates,
     lanes_call,
+    packed,
     result_size,
 )
 
@@ -67,19 +68,18 @@ def commit_calls(
         if partition is not None:
             by_partition.setdefault(partition, []).append(position)
     for places in _portions(keys, batch, by_partition):
-        cells = _cells(keys, batch, places, press)
-        scope = keys.partition(next(iter(places)))
+        scope, cells = keys.partition(next(iter(places))), _cells(keys, batch, places, press)
         positions = [position for some in places.values() for position in some]
-        yield Written(positions, function("commit", scope, *moment.cells, keys.hints, *cells))
+        yield Written(positions, function("commit", scope, *moment.cells, keys.hints, cells))
 
 
 def _partition(changes: Changeset, counts: PartitionCounts) -> int | None:
-    scopes = {flow_partition(id, counts) for id in changes.owners}
-    scopes |= {partition_of(transition.id) for transition in changes.transitions[:1]}
-    scopes |= {partition_of(member.execution.id) for member in changes.members[:1]}
-    if len(scopes) > 1:
+    scopes = [flow_partition(id, counts) for id in changes.owners]
+    scopes += [partition_of(transition.id) for transition in changes.transitions[:1]]
+    scopes += [partition_of(member.execution.id) for member in changes.members[:1]]
+    if scopes and scopes.count(scopes[0]) < len(scopes):
         raise IllegalTransition("a changeset of several scopes could be written in part")
-    return next(iter(scopes), None)
+    return scopes[0] if scopes else None
 
 
 def _portions(keys: Keys, batch: Sequence[Changeset], by_partition: Places) -> Iterator[Places]:
@@ -111,10 +111,10 @@ def _load(changes: Changeset) -> _Load:
     return _Load(1 + sum(map(len, records)), size)
 
 
-def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press) -> list[Cell]:
+def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press) -> bytes:
     """What many have in common, then each partition and its changesets."""
     shapes, templates = Shapes(press), Templates()
-    cells: list[Cell] = []
+    cells: list[Packed] = []
     for partition, positions in places.items():
         cells += (keys.partition(partition), len(positions))
         for position in positions:
@@ -126,12 +126,12 @@ def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press)
             rest = _rest(changes)
             cells.append(len(rest))
             cells += rest
-    return [*shapes.cells(), *templates.cells(), *cells]
+    return packed(shapes.known, templates.known, *cells)
 
 
-def _rest(changes: Changeset) -> list[Cell]:
+def _rest(changes: Changeset) -> list[Packed]:
     """What else there is: its name, how many, and those."""
-    cells: list[Cell] = []
+    cells: list[Packed] = []
     edges: list[Edge | Resolution] = [*changes.edges, *changes.resolved]
     if edges:
         cells += ("edges", *_listed(edges, edge_cells))
@@ -146,9 +146,9 @@ def _rest(changes: Changeset) -> list[Cell]:
     return cells
 
 
-def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Cell]]) -> list[Cell]:
+def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Packed]]) -> list[Packed]:
     """How many there are, and those."""
-    cells: list[Cell] = [len(records)]
+    cells: list[Packed] = [len(records)]
     for record in records:
         cells += cells_of(record)
     return cells
