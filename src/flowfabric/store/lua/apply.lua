@@ -3,42 +3,45 @@
 -- What many have in common, the guard, the patch, the log line, most of the attempt, is sent once,
 -- as a shape.
 
--- What is known of each shape, and its columns and its attempt as they are kept.
-local function read_shapes(args, position)
-  local shapes = cmsgpack.unpack(args[position])
+-- Shapes have the columns that are looked at, names and values in turn, and the state among them;
+-- and columns and attempt as they are kept.
+local function read_shapes(shapes)
   for _, shape in ipairs(shapes) do
-    shape.columns, shape.attempt, shape.plans = args[position + 1], args[position + 2], {}
-    position = position + 2
+    shape.guards, shape.attempt_name = {}, shape.number and ':' .. text_of(shape.number)
   end
-  return shapes, position + 1
+  return shapes
 end
 
--- Whether the guard holds for those with this front, but for the epoch or revision that was seen.
+-- Whether the guard holds for those with this front, but for the epoch or revision that was seen;
+-- and where they were before.
 local function guarded(scope, shape, front)
-  local row = read_front(front)
-  if not shape.token then
-    return {row = row, seen = row.rev, is_held = true}
+  local row, is_held, seen = read_front(front), true, nil
+  if shape.token then
+    seen = row.epoch
+    is_held = row.state == 'active' and row.lease_token == shape.token
+      and (row.reason ~= 'granted') == shape.is_started
+      and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
   end
-  local is_held = row.state == 'active' and row.lease_token == shape.token
-    and (row.reason ~= 'granted') == shape.is_started
-    and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
-  return {row = row, seen = row.epoch, is_held = is_held}
+  return {
+    scope = scope, row = row, seen = seen or row.rev, is_held = is_held, state = row.state,
+    due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow, plan = false,
+    is_prepared = false,
+  }
 end
 
 -- What becomes of those with this front.
 local function planned(scope, shape, guard)
-  local row = guard.row
-  local before = placed(row)
-  for name, value in pairs(shape.set) do
-    row[name] = value
+  local row, set, gone = guard.row, shape.set, shape.gone
+  for place = 1, #set, 2 do
+    row[set[place]] = set[place + 1]
   end
-  for _, name in ipairs(shape.gone) do
-    row[name] = nil
+  for place = 1, #gone do
+    row[gone[place]] = nil
   end
   row.rev = row.rev + 1
   row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
-  local plan = plan_of(scope, row, before)
-  plan.front, plan.columns = write_front(row), shape.columns .. pack('rev', row.rev)
+  local plan = plan_of(scope, row, guard)
+  plan.front, plan.columns, plan.rev = write_front(row), shape.columns, row.rev
   plan.is_long = row.count > PAIRS_MAX
   if shape.kind then
     say(scope, plan, shape.kind, shape.detail)
@@ -48,67 +51,62 @@ end
 
 local LINE_CELLS = 4
 
-local function read_line(args, position)
-  return {
-    flow = args[position], name = args[position + 1],
-    next_try_ms = args[position + 2], text = args[position + 3],
-  }
-end
-
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
 -- flow, tags.
-local function read_change(args, position, shapes)
-  local shape = shapes[tonumber(args[position + 2])]
+local function read_change(scope, cells, position, shapes)
+  local uuid, shape = cells[position], shapes[cells[position + 2]]
+  local extra, past = position + 4, position + 4 + cells[position + 3]
   local item = {
-    uuid = args[position], seen = tonumber(args[position + 1]), shape = shape,
-    extra = position + 4, extra_count = tonumber(args[position + 3]),
-    key = false, text = false, last = false, guard = false, attempt = false, tried = false,
+    scope = scope, uuid = uuid, seen = cells[position + 1], shape = shape,
+    key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false,
+    attempt = false, tried = false, result = false, line = false, tags = false, past = past,
   }
-  position = item.extra + item.extra_count
+  if shape.number then
+    item.attempt = scope.base .. ':attempt:' .. uuid .. shape.attempt_name
+  end
   if shape.has_result then
-    item.result = args[item.extra]
-    item.extra, item.extra_count = item.extra + 1, item.extra_count - 1
+    item.result, extra = cells[extra], extra + 1
   end
   if shape.has_line then
-    item.line = read_line(args, item.extra)
-    item.extra, item.extra_count = item.extra + LINE_CELLS, item.extra_count - LINE_CELLS
+    item.line, extra = extra, extra + LINE_CELLS
   end
-  return item, position
+  if extra < past then
+    item.tags = extra
+  end
+  return item, past
 end
 
 -- Read executions and attempts of all items at once, and look at their guards.
-local function read_changes(scope, items)
-  local keys, base, tried, count = {}, scope.base, {}, #items
-  local size = count
-  for place = 1, count do
+local function read_changes(items)
+  local keys, size = {}, 0
+  for place = 1, #items do
     local item = items[place]
-    item.key = base .. ':x:' .. item.uuid
-    keys[place] = item.key
-  end
-  for place = 1, count do
-    local item = items[place]
-    if item.shape.number then
-      item.attempt = base .. ':attempt:' .. item.uuid .. ':' .. text_of(item.shape.number)
+    size = size + 1
+    keys[size] = item.key
+    if item.attempt then
       size = size + 1
-      tried[size - count], keys[size] = item, item.attempt
+      keys[size] = item.attempt
     end
   end
-  local texts = read_all(keys)
-  for place = 1, count do
-    local item, text = items[place], texts[place]
+  local texts, at = read_all(keys), 0
+  for place = 1, #items do
+    local item = items[place]
+    at = at + 1
+    local text = texts[at]
     if text then
       local front, last = front_of(text)
-      local guards = item.shape.plans
+      local guards = item.shape.guards
       local guard = guards[front]
-      if not guard then
-        guard = guarded(scope, item.shape, front)
+      if not guard or guard.scope ~= item.scope then
+        guard = guarded(item.scope, item.shape, front)
         guards[front] = guard
       end
       item.text, item.last, item.guard = text, last, guard
     end
-  end
-  for place = 1, size - count do
-    tried[place].tried = texts[count + place]
+    if item.attempt then
+      at = at + 1
+      item.tried = texts[at]
+    end
   end
 end
 
@@ -120,7 +118,7 @@ end
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
 -- Its text ends where its result goes.
 local function write_attempt(scope, item)
-  local text = item.shape.attempt .. pack(item.result)
+  local text = item.shape.attempt .. pack(item.result or nil)
   if item.tried then
     local is_read, before = pcall(cmsgpack.unpack, item.tried)
     local after = cmsgpack.unpack(text)
@@ -143,7 +141,7 @@ local function body_of(item)
   return part_of(item.text, item.last + 1)
 end
 
-local function write(scope, args, item)
+local function write(scope, cells, item)
   local uuid, shape, guard = item.uuid, item.shape, item.guard
   local body, plan = body_of(item), guard.plan
   if not plan then
@@ -154,34 +152,38 @@ local function write(scope, args, item)
   if item.attempt then
     write_attempt(scope, item)
   end
-  if item.extra_count > 0 then
-    call('HSET', scope.base .. ':tags:' .. uuid, slice(args, item.extra, item.extra_count))
+  if item.tags then
+    call('HSET', scope.base .. ':tags:' .. uuid, slice(cells, item.tags, item.past - item.tags))
   end
   if item.line then
-    put_line(scope, item.line)
+    put_line(scope, slice(cells, item.line, LINE_CELLS))
   end
 end
 
 -- Remember the queues that a change moves something in or out of.
 local function prepare(scope, item)
   local guard = item.guard
-  if not guard.is_prepared and (READY[guard.row.state] or READY[item.shape.set.state]) then
+  if guard.is_prepared then
+    return
+  end
+  if READY[guard.state] or READY[item.shape.state] then
     watch(scope, guard.row)
   end
   guard.is_prepared = true
 end
 
--- Arguments: 5 and on are the shapes, then changes.
+-- Argument 5 is a list: the shapes, then changes.
 register('apply', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, shapes, position = {}, read_shapes(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_change(args, position, shapes)
+  local items, cells, position = {}, cmsgpack.unpack(args[5]), 2
+  local shapes = read_shapes(cells[1])
+  while position <= #cells do
+    items[#items + 1], position = read_change(scope, cells, position, shapes)
   end
-  read_changes(scope, items)
+  read_changes(items)
   local good, refused = {}, {}
   for number, item in ipairs(items) do
     if holds(item) then
@@ -195,7 +197,7 @@ register('apply', function(keys, args)
     return {'ok', scope.at_ms, refused, {}}
   end
   for _, item in ipairs(good) do
-    write(scope, args, item)
+    write(scope, cells, item)
   end
   return {'ok', scope.at_ms, refused, close(scope, args[4])}
 end)

@@ -215,7 +215,8 @@ end
 local function take_all(scopes, taken, hints)
   for _, row in ipairs(taken) do
     local scope, uuid = row.scope, row.uuid
-    follow(scope, uuid, scope.base .. ':x:' .. uuid, row.plan, part_of(row.text, row.last + 1))
+    local body = part_of(row.text, row.last + 1)
+    row.text = follow(scope, uuid, scope.base .. ':x:' .. uuid, row.plan, body)
   end
   local changes = {}
   for _, scope in ipairs(scopes) do
@@ -225,7 +226,7 @@ local function take_all(scopes, taken, hints)
   end
   local rows = {}
   for place, row in ipairs(taken) do
-    rows[place] = {row.scope.number, row.uuid, row.scope.texts[row.uuid]}
+    rows[place] = {partition_of(row.scope), row.uuid, row.text}
   end
   return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, pass_on(hints, changes)}
 end

@@ -5,69 +5,75 @@
 -- `end:<upstream>:<group>` what became of it. Pending edges are also indexed by their upstream.
 -- Flows with something to do are in one sorted set, by the time from which somebody may do it.
 
--- How many there are, then that many cells each.
-local function read_list(args, position, width)
-  local count = tonumber(args[position]) * width
-  local past = position + 1 + count
-  return {first = position + 1, past = past - 1, width = width, count = count}, past
+-- How many there are, then that many cells each: where they begin, how many cells they are, and
+-- what comes after them.
+local function read_list(cells, position, width)
+  local first, count = position + 1, cells[position] * width
+  return first, count, first + count
 end
 
-local function read_flow(args, position)
-  if args[position] == '' then
+-- The columns of a flow that are set, and those that go back to what is usual.
+local function read_flow(cells, position)
+  if cells[position] == '' then
     return nil, position + 1
   end
-  local flow = {id = args[position], rev = args[position + 1]}
-  flow.set, position = read_list(args, position + 2, 2)
-  flow.gone, position = read_list(args, position, 1)
+  local flow = {
+    id = cells[position], rev = cells[position + 1], first = 0, count = 0, gone = 0, gone_count = 0,
+  }
+  flow.first, flow.count, position = read_list(cells, position + 2, 2)
+  flow.gone, flow.gone_count, position = read_list(cells, position, 1)
   return flow, position
 end
 
-local function read_changeset(scope, args, position, shapes, templates)
-  local set = {changes = {}, members = {}}
-  local count = tonumber(args[position])
+-- Changes and members go to those of all changesets; the last part of a changeset, how many cells
+-- it has and those, is read when it is written.
+local function read_changeset(scope, position, read)
+  local cells, changes, members = read.cells, read.changes, read.members
+  local set = {
+    scope = scope, first_change = #changes + 1, last_change = 0, first_member = #members + 1,
+    last_member = 0, flow = false, rest = 0, past = 0,
+  }
+  set.last_change = #changes + cells[position]
   position = position + 1
-  for number = 1, count do
-    set.changes[number], position = read_change(args, position, shapes)
+  for number = set.first_change, set.last_change do
+    changes[number], position = read_change(scope, cells, position, read.shapes)
   end
-  count = tonumber(args[position])
+  set.last_member = #members + cells[position]
   position = position + 1
-  for number = 1, count do
-    set.members[number], position = read_item(scope, args, position, templates)
+  for number = set.first_member, set.last_member do
+    members[number], position = read_item(scope, cells, position, read.templates)
   end
-  set.flow, position = read_flow(args, position)
-  set.edges, position = read_list(args, position, 6)
-  set.groups, position = read_list(args, position, 3)
-  set.done, position = read_list(args, position, 2)
-  set.lines, position = read_list(args, position, LINE_CELLS)
-  set.notes, position = read_list(args, position, 3)
-  return set, position
+  set.flow, position = read_flow(cells, position)
+  set.rest, set.past = position + 1, position + 1 + cells[position]
+  return set, set.past
 end
 
 -- Whether everything is as it was seen; a revision of nothing means that the flow must be new.
-local function flow_holds(base, flow)
-  local cells = call('HMGET', base .. ':flow:' .. flow.id, 'created_ms', 'rev')
-  if flow.rev == '' then
+local function flow_holds(base, id, rev)
+  local cells = call('HMGET', base .. ':flow:' .. id, 'created_ms', 'rev')
+  if rev == '' then
     return not cells[1]
   end
-  return cells[1] and (cells[2] or '1') == flow.rev
+  return cells[1] and (cells[2] or '1') == text_of(rev)
 end
 
-local function set_holds(scope, set, seen)
-  if set.flow and not flow_holds(scope.base, set.flow) then
+local function set_holds(set, read, seen)
+  local flow = set.flow
+  if flow and not flow_holds(set.scope.base, flow.id, flow.rev) then
     return false
   end
-  for _, item in ipairs(set.changes) do
-    if not holds(item) then
+  for number = set.first_change, set.last_change do
+    if not holds(read.changes[number]) then
       return false
     end
   end
-  for _, item in ipairs(set.members) do
-    if seen[item.uuid] then
+  for number = set.first_member, set.last_member do
+    if seen[read.members[number].head] then
       return false
     end
   end
-  for _, item in ipairs(set.members) do
-    seen[item.uuid] = true
+  for number = set.first_member, set.last_member do
+    seen[read.members[number].head] = true
   end
   return true
 end
@@ -76,54 +82,54 @@ end
 -- somebody may do something about it.
 local WAKING = {parked = true, due_ms = true, busy_until_ms = true, next_try_ms = true}
 
-local function index_flow(scope, args, flow)
-  local unsettled, going = scope.base .. ':unsettled', scope.base .. ':going'
-  for position = flow.set.first, flow.set.past, 2 do
-    local name = args[position]
-    if name == 'settled' then
-      gather(scope.removed, unsettled, flow.id)
-    elseif name == 'purge_ms' then
-      gather(scope.added, going, args[position + 1], flow.id)
-    elseif WAKING[name] then
+local function index_flow(scope, cells, flow)
+  for position = flow.first, flow.first + flow.count - 1, 2 do
+    local name = cells[position]
+    if WAKING[name] then
       scope.flows[flow.id] = true
+    elseif name == 'settled' then
+      gather(scope.removed, scope.base .. ':unsettled', flow.id)
+    elseif name == 'purge_ms' then
+      gather(scope.added, scope.base .. ':going', cells[position + 1], flow.id)
     end
   end
-  for position = flow.gone.first, flow.gone.past do
-    local name = args[position]
-    if name == 'settled' then
-      gather(scope.added, unsettled, '0', flow.id)
-    elseif name == 'purge_ms' then
-      gather(scope.removed, going, flow.id)
-    elseif WAKING[name] then
+  for position = flow.gone, flow.gone + flow.gone_count - 1 do
+    local name = cells[position]
+    if WAKING[name] then
       scope.flows[flow.id] = true
+    elseif name == 'settled' then
+      gather(scope.added, scope.base .. ':unsettled', '0', flow.id)
+    elseif name == 'purge_ms' then
+      gather(scope.removed, scope.base .. ':going', flow.id)
     end
   end
 end
 
-local function write_flow(scope, args, flow)
-  local key, set, gone = scope.base .. ':flow:' .. flow.id, flow.set, flow.gone
+local function write_flow(scope, cells, flow)
+  local key = scope.base .. ':flow:' .. flow.id
   if flow.rev == '' then
-    call('HSET', key, slice(args, set.first, set.count))
-    call('ZADD', scope.base .. ':flow_ids', 0, flow.id)
-    call('ZADD', scope.base .. ':unsettled', 0, flow.id)
+    call('HSET', key, slice(cells, flow.first, flow.count))
+    call('ZADD', scope.base .. ':flow_ids', '0', flow.id)
+    call('ZADD', scope.base .. ':unsettled', '0', flow.id)
   else
-    call('HSET', key, 'rev', whole((tonumber(flow.rev) or 0) + 1),
-      slice(args, set.first, set.count))
+    call('HSET', key, 'rev', text_of(flow.rev + 1),
+      slice(cells, flow.first, flow.count))
   end
-  if gone.count > 0 then
-    call('HDEL', key, slice(args, gone.first, gone.count))
+  if flow.gone_count > 0 then
+    call('HDEL', key, slice(cells, flow.gone, flow.gone_count))
   end
-  index_flow(scope, args, flow)
+  index_flow(scope, cells, flow)
 end
 
 -- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
 -- and what became of it.
 local function write_edge(scope, downstream, upstream, group, drawn, is_pending, ended)
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
-  local is_new = false
-  if drawn ~= '' then
-    is_new = call('HSET', key, 'edge:' .. name, drawn) == 1
-  elseif call('HEXISTS', key, 'edge:' .. name) == 0 then
+  local leaving, entry = scope.base .. ':leaving:' .. upstream, downstream .. ':' .. group
+  local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
+  -- One that was pending is there.
+  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', leaving, entry) == 1)
+  if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
   if ended ~= '' then
@@ -131,101 +137,129 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
   elseif not is_new then
     call('HDEL', key, 'end:' .. name)
   end
-  local leaving = scope.base .. ':leaving:' .. upstream
-  if is_pending == '1' then
-    call('ZADD', leaving, 0, downstream .. ':' .. group)
-  else
-    call('ZREM', leaving, downstream .. ':' .. group)
+  if is_pending == 1 then
+    call('ZADD', leaving, '0', entry)
+  elseif drawn ~= '' and not is_new then
+    call('ZREM', leaving, entry)
   end
 end
 
 local function write_note(scope, uuid, kind, detail)
   local key = scope.base .. ':x:' .. uuid
-  local text = scope.texts[uuid] or call('GET', key)
+  -- It may be one of those that this call has changed.
+  write_records(scope.values)
+  local text = call('GET', key)
   local front, last = front_of(text or '')
   local row = read_front(front)
   if row.is_broken then
     return
   end
   row.count = row.count + 1
-  local plan = {row = row, state = row.state, moves = {}, columns = '', front = write_front(row)}
-  plan.is_long = row.count > PAIRS_MAX
+  local plan = plan_for_row(row)
+  plan.front, plan.is_long = write_front(row), row.count > PAIRS_MAX
   say(scope, plan, kind, detail)
   follow(scope, uuid, key, plan, part_of(text, last + 1))
-end
-
-local function each(args, list, write_one, scope)
-  for position = list.first, list.past, list.width do
-    write_one(scope, slice(args, position, list.width))
-  end
 end
 
 local function write_group(scope, downstream, name, text)
   call('HSET', scope.base .. ':groups:' .. downstream, name, text)
 end
 
-local function write_set(scope, args, set)
-  for _, item in ipairs(set.members) do
-    write_new(scope, args, item)
+local SECTIONS = {
+  edges = {width = 6, write_one = write_edge},
+  groups = {width = 3, write_one = write_group},
+  done = {width = 2, write_one = remove_line},
+  lines = {width = LINE_CELLS, write_one = put_line},
+  notes = {width = 3, write_one = write_note},
+}
+
+-- The last part of a changeset: what follows, how many there are, and those.
+local function write_rest(scope, cells, position, past)
+  while position < past do
+    local section = SECTIONS[cells[position]]
+    local width, write_one = section.width, section.write_one
+    local first, count, after = read_list(cells, position + 1, width)
+    for place = first, first + count - 1, width do
+      write_one(scope, slice(cells, place, width))
+    end
+    position = after
   end
-  for _, item in ipairs(set.changes) do
-    write(scope, args, item)
+end
+
+local function write_set(set, read)
+  local scope, cells = set.scope, read.cells
+  for number = set.first_member, set.last_member do
+    write_new(scope, cells, read.members[number])
+  end
+  for number = set.first_change, set.last_change do
+    write(scope, cells, read.changes[number])
   end
   if set.flow then
-    write_flow(scope, args, set.flow)
+    write_flow(scope, cells, set.flow)
   end
-  each(args, set.edges, write_edge, scope)
-  each(args, set.groups, write_group, scope)
-  each(args, set.done, remove_line, scope)
-  for position = set.lines.first, set.lines.past, LINE_CELLS do
-    put_line(scope, read_line(args, position))
-  end
-  each(args, set.notes, write_note, scope)
+  write_rest(scope, cells, set.rest, set.past)
 end
 
 -- What has to be known of a changeset that will be written.
-local function prepare_set(scope, set)
-  for _, item in ipairs(set.changes) do
-    prepare(scope, item)
+local function prepare_set(set, read)
+  local scope = set.scope
+  for number = set.first_change, set.last_change do
+    prepare(scope, read.changes[number])
   end
-  for _, item in ipairs(set.members) do
-    prepare_new(scope, item.template)
+  for number = set.first_member, set.last_member do
+    prepare_new(scope, read.members[number].template)
   end
 end
 
--- Arguments from 5 on: shapes of changes, templates of members, then changesets. Each is written
--- whole or not at all; answers 1 or 0 for each.
-register('commit', function(keys, args)
-  local scope = open(keys[1], args)
-  if scope.refusal then
-    return scope.refusal
-  end
-  local shapes, templates, position
-  shapes, position = read_shapes(args, 5)
-  templates, position = read_templates(args, position)
-  local sets, members, changes = {}, {}, {}
-  while position <= #args do
-    local set
-    set, position = read_changeset(scope, args, position, shapes, templates)
-    sets[#sets + 1] = set
-    append(members, set.members)
-    append(changes, set.changes)
-  end
-  read_changes(scope, changes)
-  local seen, answers, good = look_for_ids(scope, members), {}, {}
-  for number, set in ipairs(sets) do
-    local is_good = set_holds(scope, set, seen)
-    answers[number] = is_good and 1 or 0
-    if is_good then
-      prepare_set(scope, set)
-      good[#good + 1] = set
+-- The changesets of all partitions, or a refusal of one of them. Argument 5 is a list: shapes of
+-- changes, templates of members, and for each partition its key, how many changesets, and those.
+local function read_sets(args)
+  local shared, cells, position = begin(args), cmsgpack.unpack(args[5]), 3
+  local sets, read = {}, {
+    at_ms = shared.at_ms, cells = cells, changes = {}, members = {},
+    shapes = read_shapes(cells[1]), templates = cells[2],
+  }
+  while position <= #cells do
+    local scope = open(cells[position], args, shared)
+    if scope.refusal then
+      return nil, scope.refusal
+    end
+    local count = cells[position + 1]
+    position = position + 2
+    for _ = 1, count do
+      sets[#sets + 1], position = read_changeset(scope, position, read)
     end
   end
-  if #good == 0 then
-    return {'ok', scope.at_ms, answers, {}}
+  read.sets = sets
+  return read
+end
+
+-- Each changeset is written whole or not at all; answers 1 or 0 for each. All partitions are on this
+-- server: in a cluster there is one, that of the declared key.
+register('commit', function(_, args)
+  local read, refusal = read_sets(args)
+  if refusal then
+    return refusal
+  end
+  read_changes(read.changes)
+  local seen, answers, good, scopes = look_for_ids(read.members), {}, {}, {}
+  for number, set in ipairs(read.sets) do
+    local is_good = set_holds(set, read, seen)
+    answers[number] = is_good and 1 or 0
+    if is_good then
+      prepare_set(set, read)
+      good[#good + 1] = set
+      if scopes[#scopes] ~= set.scope then
+        scopes[#scopes + 1] = set.scope
+      end
+    end
   end
   for _, set in ipairs(good) do
-    write_set(scope, args, set)
+    write_set(set, read)
   end
-  return {'ok', scope.at_ms, answers, close(scope, args[4])}
+  local changes = {}
+  for _, scope in ipairs(scopes) do
+    append(changes, finish(scope))
+  end
+  return {'ok', read.at_ms, answers, pass_on(args[4], changes)}
 end)

@@ -132,12 +132,11 @@ register('flow_take', function(keys, args)
 end)
 
 local function read_ids(args, position)
-  local list, past = read_list(args, position, 1)
-  local ids = {}
-  for place = list.first, list.past do
-    ids[#ids + 1] = args[place]
+  local ids, count = {}, tonumber(args[position])
+  for place = 1, count do
+    ids[place] = args[position + place]
   end
-  return ids, past
+  return ids, position + count + 1
 end
 
 -- A page of members: after which, how many, and in which states, if it matters.

@@ -5,17 +5,13 @@
 
 local INLINE_BYTES_MAX = 256
 
--- What is known of each template, and its columns as they are kept.
-local function read_templates(args, position)
-  local templates = cmsgpack.unpack(args[position])
-  for number, row in ipairs(templates) do
-    local count = 0
-    for _ in pairs(row) do
-      count = count + 1
-    end
-    templates[number] = {row = row, count = count, columns = args[position + number], plans = {}}
+-- A template is what functions look at, its columns as they are kept, and how many they are. What
+-- is worked out for it holds in one partition.
+local function within(template, scope)
+  if template.scope ~= scope then
+    template.scope, template.plans, template.is_prepared = scope, {}, false
   end
-  return templates, position + #templates + 1
+  return template
 end
 
 -- Those with their payload or their key among their columns have more of them.
@@ -28,16 +24,16 @@ local function new_plan(scope, template, more)
   return plan
 end
 
-local function read_item(scope, args, position, templates)
-  local template = tonumber(args[position + 2])
+local function read_item(scope, cells, position, templates)
+  local uuid, template = cells[position], cells[position + 2]
   local item = {
-    uuid = args[position], payload = args[position + 1],
+    uuid = uuid, payload = cells[position + 1], head = scope.base .. ':x:' .. uuid,
     template = templates[math.abs(template)], is_looked_for = template < 0,
-    extra = position + 4, extra_count = tonumber(args[position + 3]),
+    extra = position + 4, extra_count = cells[position + 3], key = false,
   }
-  if item.extra_count > 0 and args[item.extra] ~= '' then
+  if item.extra_count > 0 and cells[item.extra] ~= '' then
     local namespace = item.template.row.namespace
-    item.name, item.digest, item.until_ms = slice(args, item.extra, 3)
+    item.name, item.digest, item.until_ms = slice(cells, item.extra, 3)
     item.key = scope.base .. ':key:' .. queue_name(namespace, item.name)
     item.owner = {id_of(scope, item.uuid), item.digest}
   end
@@ -45,14 +41,14 @@ local function read_item(scope, args, position, templates)
 end
 
 -- Look at once whether any of the ids is there; only then at each.
-local function look_for_ids(scope, items)
+local function look_for_ids(items)
   local keys, seen = {}, {}
   for number, item in ipairs(items) do
-    keys[number] = scope.base .. ':x:' .. item.uuid
+    keys[number] = item.head
   end
   if #keys > 0 and call('EXISTS', unpack(keys)) > 0 then
-    for number, item in ipairs(items) do
-      seen[item.uuid] = call('EXISTS', keys[number]) == 1
+    for _, head in ipairs(keys) do
+      seen[head] = call('EXISTS', head) == 1
     end
   end
   return seen
@@ -68,62 +64,64 @@ local function owner_of(scope, item, seen)
   if item.key and seen[item.key] then
     return seen[item.key]
   end
-  return seen[item.uuid] and 0 or nil
+  return seen[item.head] and 0 or nil
 end
 
-local function write_key(args, item)
+local function write_key(scope, item)
   call('HSET', item.key, 'id', item.owner[1], 'digest', item.digest, 'until_ms', item.until_ms)
-  if args[2] == '' then
+  if not scope.is_fixed then
     call('PEXPIREAT', item.key, item.until_ms)
   end
 end
 
 local function prepare_new(scope, template)
+  template = within(template, scope)
   if not template.is_prepared and READY[template.row.state] then
     watch(scope, template.row)
   end
   template.is_prepared = true
 end
 
-local function write_new(scope, args, item)
-  local base, uuid, template, payload = scope.base, item.uuid, item.template, item.payload
+local function write_new(scope, cells, item)
+  local base, uuid, payload = scope.base, item.uuid, item.payload
+  local template = within(item.template, scope)
   local is_small = #payload <= INLINE_BYTES_MAX
   local more = (is_small and 1 or 0) + (item.key and 1 or 0)
   local plan = template.plans[more] or new_plan(scope, template, more)
   template.plans[more] = plan
   local body = item.key and pack('key', item.name) or ''
-  follow(scope, uuid, base .. ':x:' .. uuid, plan, body, is_small and payload)
+  follow(scope, uuid, item.head, plan, body, is_small and payload)
   if not is_small then
     put(scope.values, base .. ':payload:' .. uuid, payload)
   end
   if item.extra_count > 3 then
-    call('HSET', base .. ':tags:' .. uuid, slice(args, item.extra + 3, item.extra_count - 3))
+    call('HSET', base .. ':tags:' .. uuid, slice(cells, item.extra + 3, item.extra_count - 3))
   end
   if item.key then
-    write_key(args, item)
+    write_key(scope, item)
   end
 end
 
--- Arguments: 5 and on are the templates, then items: id, payload, template (below zero: only look for it),
--- and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new one, 0
--- for one that is there, -1 for one that is not, or the owner and digest of its key.
+-- Argument 5 is a list: the templates, then items: id, payload, template (below zero: only look for
+-- it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new
+-- one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
-  local items, templates, position = {}, read_templates(args, 5)
-  while position <= #args do
-    items[#items + 1], position = read_item(scope, args, position, templates)
+  local items, cells, position = {}, cmsgpack.unpack(args[5]), 2
+  while position <= #cells do
+    items[#items + 1], position = read_item(scope, cells, position, cells[1])
   end
-  local seen, answers, fresh = look_for_ids(scope, items), {}, {}
+  local seen, answers, fresh = look_for_ids(items), {}, {}
   for number, item in ipairs(items) do
     local answer = owner_of(scope, item, seen)
     answers[number] = answer or (item.is_looked_for and -1 or 1)
     if answer == nil and not item.is_looked_for then
       fresh[#fresh + 1] = item
-      seen[item.uuid] = true
-      if item.key and tonumber(item.until_ms) > tonumber(scope.now) then
+      seen[item.head] = true
+      if item.key and item.until_ms > tonumber(scope.now) then
         seen[item.key] = item.owner
       end
       prepare_new(scope, item.template)
@@ -133,7 +131,7 @@ register('insert', function(keys, args)
     return {'ok', scope.at_ms, answers, {}}
   end
   for _, item in ipairs(fresh) do
-    write_new(scope, args, item)
+    write_new(scope, cells, item)
   end
   return {'ok', scope.at_ms, answers, close(scope, args[4])}
 end)

@@ -19,18 +19,31 @@ local function whole(value)
   return string.format('%.0f', value)
 end
 
--- Numbers that are part of every line; most are small.
-local TEXTS = {}
-local function text_of(value)
-  local text = TEXTS[value]
-  if not text then
-    text = tostring(value)
-    if type(value) == 'number' and value < 1000 then
-      TEXTS[value] = text
+-- The same function with its last answers kept: numbers are small, or times that come often.
+local KEPT_MAX = 1000
+local function remembering(work)
+  local kept, left = {}, 0
+  return function(value)
+    local answer = kept[value]
+    if answer then
+      return answer
     end
+    answer = work(value)
+    -- What is not equal to itself is no key.
+    if answer and value == value then
+      if left == 0 then
+        kept, left = {}, KEPT_MAX
+      end
+      kept[value], left = answer, left - 1
+    end
+    return answer
   end
-  return text
 end
+
+local text_of = remembering(whole)
+local number_of = remembering(function(text)
+  return tonumber(text)
+end)
 
 -- The place in a ready queue: highest priority first, then oldest; equal ones go by their id.
 local function place(row)
@@ -42,10 +55,6 @@ end
 -- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
 local function queue_name(namespace, lane)
   return #namespace .. ':' .. namespace .. ':' .. lane
-end
-
-local function id_of(scope, uuid)
-  return '{fp:' .. scope.number .. '}:' .. uuid
 end
 
 local function first_score(key)
@@ -64,30 +73,42 @@ local function visit(base)
   return base
 end
 
--- Begin to write: arguments 1 to 3 are the caller's time, a time that replaces the server's in
--- tests, and how far they may be apart. A partition's time never goes back.
-local function open(base, args)
-  visit(base)
-  local at_ms = tonumber(args[2])
+-- What all partitions of one call share. Arguments 1 to 3 are the caller's time, a time that
+-- replaces the server's in tests, and how far they may be apart.
+local function begin(args)
+  local at_ms = number_of(args[2])
   if not at_ms then
     local clock = call('TIME')
     at_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
   end
+  return {
+    now = args[1],
+    is_fixed = args[2] ~= '',
+    now_ms = number_of(args[1]),
+    limit_ms = number_of(args[3]),
+    at_ms = at_ms,
+    -- Records that are to be written, keys and texts.
+    values = {n = 0},
+  }
+end
+
+-- Begin to write. A partition's time never goes back.
+local function open(base, args, shared)
+  visit(base)
+  shared = shared or begin(args)
   local seen = call('HMGET', base, 'time_ms', 'version', 'spot')
-  at_ms = math.max(at_ms, tonumber(seen[1]) or 0)
-  local is_off = math.abs(at_ms - tonumber(args[1])) > tonumber(args[3])
+  local at_ms = math.max(shared.at_ms, tonumber(seen[1]) or 0)
+  local is_off = math.abs(at_ms - shared.now_ms) > shared.limit_ms
   return {
     is_open = true,
     base = base,
-    number = string.match(base, '{fp:(%d+)}'),
-    now = args[1],
+    now = shared.now,
+    is_fixed = shared.is_fixed,
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
-    version = whole(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
-    -- Records that are to be written, keys and texts, and again the texts of executions by id.
-    values = {n = 0},
-    texts = {},
+    version = text_of(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
+    values = shared.values,
     -- Where the last line before this write is, and the lines of this one.
     spot = seen[3] or '0-0',
     lines = {n = 0},
@@ -95,9 +116,21 @@ local function open(base, args)
     removed = {},
     queues = {},
     flows = {},
-    -- Changes of how many members of a flow are in each state.
+    -- By flow, changes of how many members are in each state.
     tallies = {},
+    -- The soonest of the timers that are set, and of those that they replace.
+    soonest_ms = false,
+    replaced_ms = false,
   }
+end
+
+local function partition_of(scope)
+  scope.number = scope.number or string.match(scope.base, '{fp:(%d+)}')
+  return scope.number
+end
+
+local function id_of(scope, uuid)
+  return '{fp:' .. partition_of(scope) .. '}:' .. uuid
 end
 
 local function ready_key(scope, row)
@@ -154,16 +187,16 @@ end
 
 -- An open line of a flow: its text by name, its place in the order of time, and when to try it.
 -- Names begin with the time, so that equal times go by what follows.
-local function put_line(scope, line)
-  local base, name = scope.base, line.name
-  local is_new = call('HSET', base .. ':line:' .. line.flow, name, line.text) == 1
-  gather(scope.added, base .. ':lines:' .. line.flow, string.match(name, '^%d+'), name)
-  if line.next_try_ms ~= '0' then
-    gather(scope.added, base .. ':later:' .. line.flow, line.next_try_ms, name)
+local function put_line(scope, flow, name, next_try_ms, text)
+  local base = scope.base
+  local is_new = call('HSET', base .. ':line:' .. flow, name, text) == 1
+  gather(scope.added, base .. ':lines:' .. flow, string.match(name, '^%d+'), name)
+  if next_try_ms ~= 0 then
+    gather(scope.added, base .. ':later:' .. flow, next_try_ms, name)
   elseif not is_new then
-    gather(scope.removed, base .. ':later:' .. line.flow, name)
+    gather(scope.removed, base .. ':later:' .. flow, name)
   end
-  scope.flows[line.flow] = true
+  scope.flows[flow] = true
 end
 
 local function remove_line(scope, flow, name)
@@ -211,16 +244,20 @@ local function arm_flows(scope)
   return (before == '' or (after ~= '' and tonumber(after) < tonumber(before))) and after or ''
 end
 
-local function write_records(scope)
-  local values = scope.values
+local function write_records(values)
   for first = 1, values.n, CELLS_MAX do
     call('MSET', unpack(values, first, math.min(first + CELLS_MAX - 1, values.n)))
   end
+  values.n = 0
 end
 
 local function write_portions(verb, key, cells)
-  for first = 1, cells.n, CELLS_MAX do
-    call(verb, key, unpack(cells, first, math.min(first + CELLS_MAX - 1, cells.n)))
+  local size = cells.n
+  if size <= CELLS_MAX then
+    return size > 0 and call(verb, key, unpack(cells, 1, size))
+  end
+  for first = 1, size, CELLS_MAX do
+    call(verb, key, unpack(cells, first, math.min(first + CELLS_MAX - 1, size)))
   end
 end
 
@@ -240,55 +277,66 @@ local function append(list, more)
 end
 
 local function write_tallies(scope)
-  for key, counts in pairs(scope.tallies) do
-    local states, cells = {}, {}
+  for flow, counts in pairs(scope.tallies) do
+    local key, states, cells = scope.base .. ':tally:' .. flow, {}, {}
     for state, by in pairs(counts) do
       if by ~= 0 then
         states[#states + 1] = state
       end
     end
-    local known = #states > 0 and call('HMGET', key, unpack(states)) or {}
-    for place, state in ipairs(states) do
-      append(cells, {state, whole((tonumber(known[place]) or 0) + counts[state])})
-    end
-    if #cells > 0 then
+    if #states > 0 then
+      for place, known in ipairs(call('HMGET', key, unpack(states))) do
+        local state = states[place]
+        cells[place * 2 - 1] = state
+        cells[place * 2] = text_of((number_of(known) or 0) + counts[state])
+      end
       call('HSET', key, unpack(cells))
     end
   end
 end
 
+-- The first timer, if it is sooner than all that there were: nobody has been told of it.
+local function sooner(scope)
+  local soonest_ms, replaced_ms = scope.soonest_ms, scope.replaced_ms
+  if not soonest_ms or (replaced_ms and replaced_ms <= soonest_ms) then
+    return nil
+  end
+  local first_ms = tonumber(first_score(scope.base .. ':due'))
+  return (not first_ms or soonest_ms < first_ms) and soonest_ms or nil
+end
+
+local function note_change(changed, scope, name, score)
+  changed[#changed + 1] = {name, partition_of(scope), scope.version, score}
+end
+
 -- Write the records, the indexes, the feed and the time; answers what changed at the head of the
 -- queues.
 local function finish(scope)
-  local partition, version, lines = scope.number, scope.version, scope.lines
-  local due_key, changed = scope.base .. ':due', {}
-  local timers = scope.added[due_key]
-  local is_timed = timers and timers.n > 0
-  local due_before = is_timed and as_score(first_score(due_key))
-  write_records(scope)
+  local version, lines, changed = scope.version, scope.lines, {}
+  -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
+  local due_ms = sooner(scope)
+  if due_ms then
+    note_change(changed, scope, '{due}', text_of(due_ms))
+  end
+  write_records(scope.values)
   write_indexes(scope)
   write_tallies(scope)
   if lines.n > 0 then
     call('XADD', scope.base .. ':feed', version .. '-0', 'prev', scope.spot, unpack(lines))
-    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version,
-      'spot', version .. '-' .. lines.n / 2, 'line', lines[lines.n])
+    call('HSET', scope.base, 'time_ms', text_of(scope.at_ms), 'version', version,
+      'spot', version .. '-' .. text_of(lines.n / 2), 'line', lines[lines.n])
   else
-    call('HSET', scope.base, 'time_ms', whole(scope.at_ms), 'version', version)
+    call('HSET', scope.base, 'time_ms', text_of(scope.at_ms), 'version', version)
   end
   for name, before in pairs(scope.queues) do
     local after = as_score(first_score(scope.base .. ':ready:' .. name))
     if after ~= before then
-      changed[#changed + 1] = {'{hint:' .. name .. '}', partition, version, after}
+      note_change(changed, scope, '{hint:' .. name .. '}', after)
     end
-  end
-  -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
-  local due = is_timed and as_score(first_score(due_key)) or ''
-  if due ~= '' and (due_before == '' or tonumber(due) < tonumber(due_before)) then
-    changed[#changed + 1] = {'{due}', partition, version, due}
   end
   local first = arm_flows(scope)
   if first ~= '' then
-    changed[#changed + 1] = {'{flows}', partition, version, first}
+    note_change(changed, scope, '{flows}', first)
   end
   return changed
 end
@@ -320,126 +368,8 @@ local function close(scope, hints)
   return pass_on(hints, finish(scope))
 end
 
--- What of a row decides where its id is in the indexes.
-local function placed(row)
-  return {state = row.state, due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow}
-end
-
-local NOWHERE = {flow = ''}
-local TIMERS = {{column = 'due_ms', key = ':due'}, {column = 'purge_ms', key = ':purge'}}
-
--- By how much it has changed how many members of a flow are in each state.
-local function counts_of(scope, flow)
-  local key = scope.base .. ':tally:' .. flow
-  local counts = scope.tallies[key] or {}
-  scope.tallies[key] = counts
-  return counts
-end
-
-local function count(counts, state, by)
-  counts[state] = (counts[state] or 0) + by
-end
-
-local function plan_membership(scope, plan, before, row)
-  local flow = row.flow or ''
-  if before.flow == flow and (flow == '' or before.state == row.state) then
-    return
-  end
-  if before.flow ~= '' then
-    plan.left = {counts = counts_of(scope, before.flow), state = before.state}
-  end
-  if flow ~= '' then
-    plan.entered = {counts = counts_of(scope, flow), state = plan.state}
-  end
-  if flow ~= before.flow and flow ~= '' then
-    local cells = cells_of(scope.added, scope.base .. ':members:' .. flow)
-    plan.moves[#plan.moves + 1] = {cells = cells, score = '0'}
-  end
-end
-
--- A plan has the front and the columns that are to be written, where the id goes in the indexes,
--- and what the line says. Each index is a function of the row, before and after; a new one was
--- nowhere.
-local function plan_of(scope, row, before)
-  local plan, class = {moves = {}, state = row.state or '', row = row}, CLASSES[row.state] or OPEN
-  local state = before.state
-  local function move(sets, key, score)
-    plan.moves[#plan.moves + 1] = {cells = cells_of(sets, key), score = score}
-  end
-  if not state or class ~= (CLASSES[state] or OPEN) then
-    move(scope.added, scope.base .. ':ids', whole(class))
-  end
-  if READY[row.state] then
-    move(scope.added, ready_key(scope, row), place(row))
-  elseif READY[state] then
-    move(scope.removed, ready_key(scope, row))
-  end
-  for _, timer in ipairs(TIMERS) do
-    if before[timer.column] ~= row[timer.column] then
-      local key, at_ms = scope.base .. timer.key, row[timer.column]
-      move(at_ms and scope.added or scope.removed, key, at_ms and whole(at_ms))
-    end
-  end
-  plan_membership(scope, plan, before, row)
-  return plan
-end
-
--- What lines of a plan say; a line is in the feed of its partition and in the history of its
--- execution, and known by the write that it came with and its place among its lines.
-local function say(scope, plan, kind, detail)
-  local row = plan.row
-  plan.told = '\t' .. scope.now .. '\t' .. kind .. '\t' .. whole(row.attempt or -1) .. '\t'
-    .. whole(row.epoch or 0) .. '\t' .. detail
-  plan.line = '\t' .. plan.state .. plan.told
-end
-
--- The line of one execution, for its history.
-local function line_of(scope, uuid, plan)
-  local lines = scope.lines
-  put(lines, 'line', plan.state .. '\t' .. uuid .. plan.told)
-  return scope.version .. '-' .. text_of(lines.n / 2) .. plan.line
-end
-
-local function keep(scope, uuid, key, text)
-  scope.texts[uuid] = text
-  put(scope.values, key, text)
-end
-
--- Write one execution by its plan: what is kept of it already, behind its front, and a payload if it
--- is new.
-local function follow(scope, uuid, key, plan, body, payload)
-  local moves = plan.moves
-  for number = 1, #moves do
-    local move = moves[number]
-    local cells, score = move.cells, move.score
-    local size = cells.n + 1
-    if score then
-      cells[size] = score
-      size = size + 1
-    end
-    cells[size], cells.n = uuid, size
-  end
-  if plan.left then
-    count(plan.left.counts, plan.left.state, -1)
-  end
-  if plan.entered then
-    count(plan.entered.counts, plan.entered.state, 1)
-  end
-  local own = ''
-  if payload then
-    own = pack('payload', payload, 'log', line_of(scope, uuid, plan))
-  elseif plan.told then
-    own = pack('log', line_of(scope, uuid, plan))
-  end
-  local text = plan.front .. body .. plan.columns .. own
-  if plan.is_long then
-    text = shortened(text, scope.base .. ':log:' .. uuid)
-  end
-  keep(scope, uuid, key, text)
-end
-
-local function slice(args, first, count)
-  return unpack(args, first, first + count - 1)
+local function slice(cells, first, count)
+  return unpack(cells, first, first + count - 1)
 end
 
 local function register(name, callback, flags)

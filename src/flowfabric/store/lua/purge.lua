@@ -74,8 +74,8 @@ end
 local function judge_flows(scope, args, first)
   local flows, limit = {}, tonumber(args[5])
   for position = first, #args, 2 do
-    local flow = {id = args[position], rev = args[position + 1], members = {}}
-    if flow_holds(scope.base, flow) then
+    local flow = {id = args[position], rev = tonumber(args[position + 1]), members = {}}
+    if flow_holds(scope.base, flow.id, flow.rev) then
       local ids = call('ZRANGE', scope.base .. ':members:' .. flow.id, 0, limit)
       flow.is_left = #ids > limit
       ids[limit + 1] = nil
@@ -147,12 +147,12 @@ local function forget_flow(scope, flow)
   end
   scope.flows[flow.id] = true
   if flow.is_left then
-    scope.risen[flow.id] = whole(tonumber(flow.rev) + 1)
+    scope.risen[flow.id] = whole(flow.rev + 1)
     return
   end
   forget_keys(scope, OWN_OF_FLOW, flow.id)
   forget_indexes(scope, INDEXES_OF_FLOW, flow.id)
-  scope.tallies[scope.base .. ':tally:' .. flow.id] = nil
+  scope.tallies[flow.id] = nil
 end
 
 -- A feed of which nothing is left says up to where it was.

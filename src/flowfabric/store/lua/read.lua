@@ -74,7 +74,7 @@ register('held', function(keys, args)
   for place, text in ipairs(read_texts(scope.base, ids)) do
     local row = text and read_row(text)
     if row and row.lease_token == args[4] and row.state == 'active' then
-      rows[#rows + 1] = {scope.number, ids[place], text}
+      rows[#rows + 1] = {partition_of(scope), ids[place], text}
     end
   end
   return {'ok', scope.at_ms, rows, {}}

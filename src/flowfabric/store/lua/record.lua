@@ -33,10 +33,6 @@ local function bind()
   is_cluster = not (is_told and string.find(told, 'cluster_enabled:0', 1, true))
 end
 
-local function known(number)
-  return number >= 0 and number or nil
-end
-
 -- The front of a record, and where it ends.
 local function front_of(text)
   local high, low = string.byte(text, 1, 2)
@@ -55,11 +51,13 @@ local function read_front(front)
   end
   return {
     state = state, reason = reason, lease_token = token, next_kind = kind, namespace = namespace,
-    lane = lane, flow = flow, rev = rev, epoch = epoch, lease_until_ms = known(until_ms),
-    due_ms = known(due_ms), attempt = attempt, priority = priority, created_ms = created_ms,
-    next_attempt = next_attempt, attempt_left_ms = known(left_ms),
-    deadline_ms = known(deadline_ms), started_ms = known(started_ms), purge_ms = known(purge_ms),
-    count = count,
+    lane = lane, flow = flow, rev = rev, epoch = epoch, attempt = attempt, priority = priority,
+    created_ms = created_ms, next_attempt = next_attempt, count = count,
+    lease_until_ms = until_ms >= 0 and until_ms or nil, due_ms = due_ms >= 0 and due_ms or nil,
+    attempt_left_ms = left_ms >= 0 and left_ms or nil,
+    deadline_ms = deadline_ms >= 0 and deadline_ms or nil,
+    started_ms = started_ms >= 0 and started_ms or nil,
+    purge_ms = purge_ms >= 0 and purge_ms or nil,
   }
 end
 

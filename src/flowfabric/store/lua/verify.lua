@@ -4,6 +4,7 @@
 -- is too much in a ready queue is removed by whoever claims. The records are not touched.
 
 local WALKS = {'ids', 'due', 'purge', 'unsettled', 'going', 'flows'}
+local TIMERS = {{column = 'due_ms', key = ':due'}, {column = 'purge_ms', key = ':purge'}}
 local NAMES_FLOWS = {unsettled = true, going = true}
 -- Members of a larger flow are counted only if their number is not what the counts say.
 local COUNTED_MAX = 5000
@@ -44,6 +45,7 @@ local function verify_head(run, uuid, text)
     local at_ms = row[timer.column]
     set_right(run, base .. timer.key, uuid, at_ms and whole(at_ms))
   end
+  time(scope, row.due_ms)
   watch(scope, row)
   set_right(run, ready_key(scope, row), uuid, READY[row.state] and place(row))
   if row.flow ~= '' then

@@ -104,6 +104,17 @@ def template_of(values: tuple[object, ...]) -> dict[str, object]:
     return {name: value for name, value, usual in named if value is not None and value != usual}
 
 
+def string_of(text: bytes) -> msgspec.Raw:
+    """Bytes as the one kind of string that the functions know."""
+    size = len(text)
+    if size < 32:
+        return msgspec.Raw(bytes((0xA0 | size,)) + text)
+    for mark, width in ((0xD9, 1), (0xDA, 2), (0xDB, 4)):
+        if size < 1 << 8 * width:
+            return msgspec.Raw(bytes((mark,)) + size.to_bytes(width, "big") + text)
+    raise OverflowError
+
+
 def columns_text(columns: Mapping[str, object]) -> bytes:
     """Columns as they are added to those that are kept: a map without its beginning."""
     return _encode(columns)[1 if len(columns) < 16 else 3 :]

@@ -18,9 +18,11 @@ PROTOCOL = 1
 # What a store of an earlier protocol holds is laid out in a way that this program does not know.
 OLDEST = 1
 PARTS = (
-    *("record", "lib", "insert", "apply", "claim", "read", "flow", "graph", "purge", "verify"),
-    "shared",
+    *("record", "lib", "plan", "insert", "apply", "claim", "read", "flow", "graph", "purge"),
+    *("verify", "shared"),
 )
+# Parts whose names no other part uses: a function can have only so many of them.
+CLOSED = frozenset({"claim", "graph", "verify", "shared"})
 
 
 def library_name(protocol: int = PROTOCOL) -> str:
@@ -48,10 +50,13 @@ def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
 
 @cache
 def library_source(protocol: int = PROTOCOL) -> str:
-    folder = files("flowfabric.store.lua")
-    texts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in PARTS]
     header = f"#!lua name={library_name(protocol)}\n"
-    return header + "\n".join(texts).replace("@PROTOCOL@", str(protocol))
+    return header + "\n".join(map(_part, PARTS)).replace("@PROTOCOL@", str(protocol))
+
+
+def _part(name: str) -> str:
+    text = files("flowfabric.store.lua").joinpath(f"{name}.lua").read_text(encoding="utf-8")
+    return f"do\n{text}end\n" if name in CLOSED else text
 
 
 async def is_loaded(link: Link, place: object, protocol: int = PROTOCOL) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 
 import msgspec
 
@@ -113,6 +114,7 @@ class Reading:
         hints = {int(number): int(score) for number, score in scored(reply)}
         timers: list[Timer] = []
         upcoming: dict[int, int] = {}
+        width = 1
         while True:
             next_ms = min(upcoming.values(), default=None)
             sooner = [
@@ -121,8 +123,10 @@ class Reading:
             if not sooner:
                 break
             passed = [number for number in sooner if hints[number] <= now_ms]
-            # Where nothing has passed only the soonest matters, unless it is not what it seemed.
-            look = passed or [min(sooner, key=lambda number: hints[number])]
+            # Where nothing has passed only the soonest matters. When that is not what it seemed,
+            # others are not either: more of them are looked at each time.
+            look = passed or nsmallest(width, sooner, key=hints.__getitem__)
+            width *= 2
             calls = [self._due_call(number, now_ms, limit, moment) for number in look]
             changes: list[Change] = []
             for number, answer in zip(look, await self._caller.all(calls), strict=True):

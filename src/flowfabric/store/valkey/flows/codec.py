@@ -63,18 +63,18 @@ _UUID_LENGTH = 36
 # -- writing ------------------------------------------------------------------------------------
 
 
-def _text(part: _Part, record: object) -> bytes:
+def _text(part: _Part, record: object) -> str:
     """The columns that are not as usual; nothing if all of them are."""
     return _told(part, part.values_of(record))
 
 
 # Records that are written at one time are mostly alike.
 @lru_cache(maxsize=512)
-def _told(part: _Part, values: tuple[object, ...]) -> bytes:
+def _told(part: _Part, values: tuple[object, ...]) -> str:
     usual = _USUAL[part.kind]
     named = zip(part.names, values, strict=True)
     told = {name: value for name, value in named if value != usual[name]}
-    return _encode(told) if told else b""
+    return _encode(told).decode() if told else ""
 
 
 def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
@@ -88,15 +88,19 @@ def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
 
 def _patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
     """How many columns are set, those, how many go back to what is usual, those."""
-    told = {name: v for name, v in patch.items() if v is not None and v != _FLOW_USUAL[name]}
-    cells = [cell for name, value in told.items() for cell in (name, cell_of(value))]
-    gone = [name for name in patch if name not in told]
-    return [len(told), *cells, len(gone), *gone]
+    told: list[Cell] = []
+    gone: list[Cell] = []
+    for name, value in patch.items():
+        if value is None or value == _FLOW_USUAL[name]:
+            gone.append(name)
+        else:
+            told += (name, cell_of(value))
+    return [len(told) // 2, *told, len(gone), *gone]
 
 
 def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
     """Its name, how it was drawn (nothing: it is there), whether it is pending, and its end."""
-    drawn = (_text(_DRAWN, edge) or b"{}") if isinstance(edge, Edge) else b""
+    drawn = (_text(_DRAWN, edge) or "{}") if isinstance(edge, Edge) else ""
     return (
         uuid_of(edge.downstream),
         uuid_of(edge.upstream),
@@ -108,7 +112,7 @@ def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
 
 
 def group_cells(group: Group) -> tuple[Cell, ...]:
-    return uuid_of(group.downstream), group.name, _text(_GROUP, group) or b"{}"
+    return uuid_of(group.downstream), group.name, _text(_GROUP, group) or "{}"
 
 
 def line_cells(line: Line) -> tuple[Cell, ...]:
@@ -121,7 +125,7 @@ def line_name(line: Line) -> str:
 
 
 def note_cells(note: Note) -> tuple[Cell, ...]:
-    return uuid_of(note.execution), note.kind, _encode(note.detail)
+    return uuid_of(note.execution), note.kind, _encode(note.detail).decode()
 
 
 # -- reading ------------------------------------------------------------------------------------

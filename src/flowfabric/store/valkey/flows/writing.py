@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from flowfabric.core.flow.changes import FlowPatch, Resolution
@@ -19,21 +19,25 @@ from flowfabric.store.valkey.flows.codec import (
     line_name,
     note_cells,
 )
-from flowfabric.store.valkey.link import Cell
 from flowfabric.store.valkey.writing import (
     BODIES_BYTES_MAX,
     Keys,
     Moment,
+    Packed,
     Press,
     Shapes,
     Templates,
     lanes_call,
+    packed,
     result_size,
 )
 
 T = TypeVar("T")
 
-CHANGES_MAX = 500
+# A changeset is never cut; several are sent together up to this many records.
+RECORDS_MAX = 125
+
+Places = dict[int, list[int]]
 
 
 class Written(NamedTuple):
@@ -55,7 +59,7 @@ def commit_calls(
 ) -> Iterator[Written]:
     """A changeset without anything in it goes nowhere."""
     press = Press()
-    by_partition: dict[int, list[int]] = {}
+    by_partition: Places = {}
     for position, changes in enumerate(batch):
         if changes.lanes:
             yield Written([position], lanes_call(keys, changes, moment))
@@ -63,34 +67,38 @@ def commit_calls(
         partition = _partition(changes, counts)
         if partition is not None:
             by_partition.setdefault(partition, []).append(position)
-    for partition, positions in by_partition.items():
-        for some in _portions(batch, positions):
-            cells = _cells([batch[position] for position in some], press)
-            scope = keys.partition(partition)
-            yield Written(some, function("commit", scope, *moment.cells, keys.hints, *cells))
+    for places in _portions(keys, batch, by_partition):
+        scope, cells = keys.partition(next(iter(places))), _cells(keys, batch, places, press)
+        positions = [position for some in places.values() for position in some]
+        yield Written(positions, function("commit", scope, *moment.cells, keys.hints, cells))
 
 
 def _partition(changes: Changeset, counts: PartitionCounts) -> int | None:
-    scopes = {flow_partition(id, counts) for id in changes.owners}
-    scopes |= {partition_of(transition.id) for transition in changes.transitions[:1]}
-    scopes |= {partition_of(member.execution.id) for member in changes.members[:1]}
-    if len(scopes) > 1:
+    scopes = [flow_partition(id, counts) for id in changes.owners]
+    scopes += [partition_of(transition.id) for transition in changes.transitions[:1]]
+    scopes += [partition_of(member.execution.id) for member in changes.members[:1]]
+    if scopes and scopes.count(scopes[0]) < len(scopes):
         raise IllegalTransition("a changeset of several scopes could be written in part")
-    return next(iter(scopes), None)
+    return scopes[0] if scopes else None
 
 
-def _portions(batch: Sequence[Changeset], positions: Iterable[int]) -> Iterator[list[int]]:
-    """As many as one call should carry; a changeset is never cut."""
-    portion: list[int] = []
+def _portions(keys: Keys, batch: Sequence[Changeset], by_partition: Places) -> Iterator[Places]:
+    """As many as one call should carry, of one partition unless all of them are on one server."""
+    portion: Places = {}
     used = _Load(0, 0)
-    for position in positions:
-        load = _load(batch[position])
-        used = _Load(used.records + load.records, used.size + load.size)
-        if portion and (used.records > CHANGES_MAX or used.size > BODIES_BYTES_MAX):
+    for partition, positions in by_partition.items():
+        if portion and not keys.inline:
             yield portion
-            portion, used = [], load
-        portion.append(position)
-    yield portion
+            portion, used = {}, _Load(0, 0)
+        for position in positions:
+            load = _load(batch[position])
+            used = _Load(used.records + load.records, used.size + load.size)
+            if portion and (used.records > RECORDS_MAX or used.size > BODIES_BYTES_MAX):
+                yield portion
+                portion, used = {}, load
+            portion.setdefault(partition, []).append(position)
+    if portion:
+        yield portion
 
 
 def _load(changes: Changeset) -> _Load:
@@ -103,23 +111,44 @@ def _load(changes: Changeset) -> _Load:
     return _Load(1 + sum(map(len, records)), size)
 
 
-def _cells(batch: Sequence[Changeset], press: Press) -> list[Cell]:
+def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press) -> bytes:
+    """What many have in common, then each partition and its changesets."""
     shapes, templates = Shapes(press), Templates()
-    cells: list[Cell] = []
-    for changes in batch:
-        cells += _listed(changes.transitions, shapes.item)
-        cells += _listed(changes.members, templates.item)
-        flows: list[Flow | FlowPatch] = [*changes.new_flows, *changes.flows]
-        edges: list[Edge | Resolution] = [*changes.edges, *changes.resolved]
-        cells += flow_cells(flows[0]) if flows else [""]
-        cells += _listed(edges, edge_cells)
-        cells += _listed(changes.groups, group_cells)
-        cells += _listed(changes.done, lambda line: (line.flow, line_name(line)))
-        cells += _listed(changes.lines, line_cells)
-        cells += _listed(changes.notes, note_cells)
-    return [*shapes.cells(), *templates.cells(), *cells]
+    cells: list[Packed] = []
+    for partition, positions in places.items():
+        cells += (keys.partition(partition), len(positions))
+        for position in positions:
+            changes = batch[position]
+            cells += _listed(changes.transitions, shapes.item)
+            cells += _listed(changes.members, templates.item)
+            flows: list[Flow | FlowPatch] = [*changes.new_flows, *changes.flows]
+            cells += flow_cells(flows[0]) if flows else [""]
+            rest = _rest(changes)
+            cells.append(len(rest))
+            cells += rest
+    return packed(shapes.known, templates.known, *cells)
 
 
-def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Cell]]) -> list[Cell]:
+def _rest(changes: Changeset) -> list[Packed]:
+    """What else there is: its name, how many, and those."""
+    cells: list[Packed] = []
+    edges: list[Edge | Resolution] = [*changes.edges, *changes.resolved]
+    if edges:
+        cells += ("edges", *_listed(edges, edge_cells))
+    if changes.groups:
+        cells += ("groups", *_listed(changes.groups, group_cells))
+    if changes.done:
+        cells += ("done", *_listed(changes.done, lambda line: (line.flow, line_name(line))))
+    if changes.lines:
+        cells += ("lines", *_listed(changes.lines, line_cells))
+    if changes.notes:
+        cells += ("notes", *_listed(changes.notes, note_cells))
+    return cells
+
+
+def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Packed]]) -> list[Packed]:
     """How many there are, and those."""
-    return [len(records), *(cell for record in records for cell in cells_of(record))]
+    cells: list[Packed] = [len(records)]
+    for record in records:
+        cells += cells_of(record)
+    return cells
