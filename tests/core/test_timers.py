@@ -297,7 +297,7 @@ def test_poison_changes_nothing_that_the_execution_is() -> None:
 def test_a_row_that_cannot_even_be_read_moves_away_too() -> None:
     bad = Malformed(ID, rev=7, failures=2, problem="not text")
     said = poisoned(bad, NOW, bad.problem)
-    assert said.guard[0] == 7
+    assert said.guard.compared == (7,)
     assert said.patch == {"failures": 3, "due_ms": NOW + 4_000, "parked": ""}
 
 

@@ -49,19 +49,29 @@ _CONTROLS = dict.fromkeys(set(range(32)) - {9, 10, 13}, "\N{REPLACEMENT CHARACTE
 Patch = Mapping[str, Value]
 
 
-class Held(NamedTuple):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A worker's guard: active, this epoch, this token, not yet over by the store's clock."""
 
     epoch: int
     token: str
     started: bool = True
 
+    @property
+    def compared(self) -> tuple[int, str, bool]:
+        """What a store compares with the row."""
+        return self.epoch, self.token, self.started
 
-class Seen(NamedTuple):
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """An engine's guard: nothing about the owner has changed since it was read."""
 
     rev: int
     state: State
+
+    @property
+    def compared(self) -> tuple[int]:
+        """What a store compares with the row."""
+        return (self.rev,)
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +29,7 @@ class FlowPatch(msgspec.Struct, frozen=True, gc=False):
     patch: Mapping[str, Value]
 
 
-class Resolution(NamedTuple):
+class Resolution(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What became of one edge: every column that an end can change."""
 
     downstream: ExecutionId

@@ -58,8 +58,8 @@ def cancels_rest(group: Group) -> bool:
 
 def still_pending(edges: Iterable[Edge], resolved: Iterable[Resolution]) -> list[Edge]:
     """Edges of decided groups whose upstreams have not ended, as far as this round knows."""
-    done = {resolution[:3] for resolution in resolved}
-    return [e for e in edges if e.state is EdgeState.PENDING and tuple(e.key) not in done]
+    done = {resolution.key for resolution in resolved}
+    return [e for e in edges if e.state is EdgeState.PENDING and e.key not in done]
 
 
 def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> None:

@@ -152,7 +152,7 @@ def _given(transitions: Sequence[Transition], shape: Shape) -> dict[str, Argumen
     """The arguments of a shape, one array per column."""
     given: dict[str, Argument] = {"ids": [t.id for t in transitions]}
     guard = ("held_epoch", "held_token", "held_started") if shape.held else ("seen_rev",)
-    guards = columns_of([t.guard[: len(guard)] for t in transitions], len(guard))
+    guards = columns_of([t.guard.compared for t in transitions], len(guard))
     given.update(zip(guard, guards, strict=True))
     if shape.alike:
         given.update((f"to_{c}", cell(v)) for c, v in transitions[0].patch.items())

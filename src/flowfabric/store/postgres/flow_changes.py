@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.model import Edge, Line
-from flowfabric.core.transition import Changeset, Held, Transition
+from flowfabric.core.transition import Changeset, Seen, Transition
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
@@ -87,7 +87,7 @@ def _add(rows: _Rows, which: int, changes: Changeset) -> None:
     rows.add("members", which, members)
     edges, resolved = _edges(changes)
     rows.add("edges", which, map(cells_of, edges))
-    rows.add("resolved", which, (tuple(map(cell, resolution)) for resolution in resolved))
+    rows.add("resolved", which, map(cells_of, resolved))
     groups = {group.key: group for group in changes.groups}
     rows.add("groups", which, map(cells_of, groups.values()))
     ended = (t.line for t in changes.transitions if t.line is not None)
@@ -101,7 +101,9 @@ def _add(rows: _Rows, which: int, changes: Changeset) -> None:
 def _move(transition: Transition, moved: Sequence[str]) -> Row:
     patch = transition.patch
     guard, log, tags = transition.guard, transition.log, transition.tags
-    held: Row = (None, *guard) if isinstance(guard, Held) else (guard.rev, None, None, None)
+    held: Row = (None, *guard.compared)
+    if isinstance(guard, Seen):
+        held = (guard.rev, None, None, None)
     return (
         transition.id,
         *held,

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
 from flowfabric.core.model import Execution, Value
 from flowfabric.store.columns import MEMBER_COLUMNS
@@ -50,7 +51,7 @@ def listed(columns: Iterable[str], alias: str) -> str:
     return ", ".join(f"{alias}.{name}" for name in columns)
 
 
-def cells_of(record: Flow | Edge | Group | Line) -> Row:
+def cells_of(record: Flow | Edge | Group | Line | Resolution) -> Row:
     """In the order of its fields, which is the order of the names above."""
     values: tuple[Cell, ...] = msgspec.structs.astuple(record)
     return tuple(map(cell, values))

@@ -198,9 +198,7 @@ def patch(
         groups.setdefault(shape, []).append(transition)
     changed = 0
     for (is_held, names), group in groups.items():
-        rows: list[tuple[Cell, ...]] = (
-            [(t.id, *t.guard) for t in group] if is_held else [(t.id, t.guard[0]) for t in group]
-        )
+        rows: list[tuple[Cell, ...]] = [(t.id, *t.guard.compared) for t in group]
         values = group[0].patch
         if all(t.patch == values for t in group):
             statement = "execution_patch_held_alike" if is_held else "execution_patch_seen_alike"

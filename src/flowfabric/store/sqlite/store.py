@@ -54,6 +54,7 @@ from flowfabric.store.sqlite import (
     purging,
     reads,
     shifts,
+    turns,
     upkeep,
 )
 from flowfabric.store.sqlite import changes as sql
@@ -122,6 +123,7 @@ class SqliteStore:
             )
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
+        turns.begin()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
 
     def _connect(self) -> CountingConnection:
@@ -142,6 +144,7 @@ class SqliteStore:
     def _let_go(self, writer: Writer | None, reader: ThreadPoolExecutor | None) -> None:
         if writer is not None:
             writer.close()
+            turns.end()
         if reader is not None:
             reader.shutdown()
         if self._reading is not None:

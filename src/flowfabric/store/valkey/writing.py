@@ -219,7 +219,7 @@ class Shapes:
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
-        return [uuid_of(transition.id), transition.guard[0], number, len(extra), *extra]
+        return [uuid_of(transition.id), transition.guard.compared[0], number, len(extra), *extra]
 
 
 def _alike(transition: Transition) -> tuple[object, ...]:
@@ -238,7 +238,7 @@ def _alike(transition: Transition) -> tuple[object, ...]:
         attempt.result is None,
     )
     has_line = transition.line is not None
-    return (transition.guard[1:], transition.patch, transition.log, about, has_line)
+    return (transition.guard.compared[1:], transition.patch, transition.log, about, has_line)
 
 
 # What the functions look at, in what is new and in what changes.

@@ -159,7 +159,9 @@ async def test_edges_are_resolved_and_groups_written_whole(
         k=3,
     )
     resolution = Resolution(*edge.key, EdgeState.SATISFIED, 3, 2, Outcome.SUCCESS, 44)
-    nobody = Resolution(member("q"), "start", member("r"), *resolution[3:])
+    nobody = Resolution(
+        member("q"), "start", member("r"), EdgeState.SATISFIED, 3, 2, Outcome.SUCCESS, 44
+    )
     changes = Changeset(
         flows=[FlowPatch(FLOW, made.flow.rev, {})],
         resolved=[resolution, nobody],

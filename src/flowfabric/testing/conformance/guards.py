@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew, start
 from flowfabric.core.model import Lease
-from flowfabric.core.operator import Source, cancel, observed, revoke, set_tags
+from flowfabric.core.operator import Source, cancel, revoke, set_tags
 from flowfabric.core.refusal import refusal_of_lease
 from flowfabric.core.states import Reason, State
 from flowfabric.core.timers import on_due
@@ -181,7 +181,7 @@ async def test_a_decision_from_another_revision_is_refused(
 ) -> None:
     row = (await put(store, clock, order(0)))[0]
     right = cancel(row, clock.now_ms(), "", source=Source.OPERATOR)
-    wrong = guarded(right, observed(row)._replace(rev=row.rev + off_by))
+    wrong = guarded(right, Seen(row.rev + off_by, row.state))
     assert (await refuse(store, clock, wrong)).current == row
     await apply(store, clock, right)
 
