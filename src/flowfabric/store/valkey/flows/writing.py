@@ -1,4 +1,4 @@
-"""Changesets as calls: those of one partition go together, each guarded by itself."""
+"""Changesets as calls: as many as a server may be given at a time, each guarded by itself."""
 
 from __future__ import annotations
 
