@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
 from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.model import Edge, Line
 from flowfabric.core.transition import Changeset, Seen, Transition
@@ -12,10 +14,12 @@ from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import cells_of, member_cells
 from flowfabric.store.postgres.flow_statements import BITS, KEPT, MOVE, PARTS, Shape, moved_columns
-from flowfabric.store.postgres.rows import Row, attempt_cells, cell, columns_of, encode
+from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, columns_of, encode
 from flowfabric.store.postgres.statements import Argument
 
 _LineKey = tuple[str, int, str]
+# For a column that a patch does not name: no text is this, and what stands for it is not written.
+_UNSAID = "\0"
 
 
 async def commit_each(connection: Connection, call: Call, batch: Sequence[Changeset]) -> list[bool]:
@@ -67,8 +71,8 @@ def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
         names = ("which", *PARTS[part])
         if part == "moves":
             names = ("which", *MOVE, *moved_columns(moved), *KEPT)
-        cells = columns_of(found, len(names))
-        given |= {f"{part}_{name}": column for name, column in zip(names, cells, strict=True)}
+        for name, column in zip(names, columns_of(found, len(names)), strict=True):
+            given |= _given(f"{part}_{name}", column)
     if "members" in parts:
         members = [member for changes in batch for member in changes.members]
         labels = {member.execution.id: member.tags for member in members if member.tags}
@@ -76,6 +80,29 @@ def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     always = frozenset(name for name in moved if all(name in move.patch for move in moves))
     raised = frozenset(n for changes in batch for flow in changes.flows for n in flow.patch)
     return Shape(frozenset(parts), moved, always, raised), given
+
+
+def _given(name: str, column: Sequence[Cell]) -> dict[str, Argument]:
+    """A column as an array, and what stands for the rows behind its end: the driver takes long to
+    write arrays. The numbers of changesets are always said: they tell how many rows there are."""
+    if name.endswith("_which"):
+        return {name: column}
+    if _UNSAID in column:
+        said = next((value for value in column if value != _UNSAID), None)
+        column = [said if value == _UNSAID else value for value in column]
+    last = column[-1]
+    length = 0 if column.count(last) == len(column) else _length(column)
+    if last is not None and None in column[:length]:
+        return {name: column, f"{name}_same": None}
+    return {name: column[:length], f"{name}_same": last}
+
+
+def _length(column: Sequence[Cell]) -> int:
+    """Of what is left when all that equals the last is taken off the end."""
+    length, last = len(column), column[-1]
+    while column[length - 1] == last:
+        length -= 1
+    return length
 
 
 def _add(rows: _Rows, which: int, changes: Changeset) -> None:
@@ -111,7 +138,7 @@ def _move(transition: Transition, moved: Sequence[str]) -> Row:
         encode(tags).decode() if tags else None,
         log.kind if log else None,
         detail(log) if log else None,
-        *(cell(patch.get(name)) for name in moved),
+        *msgspec.to_builtins([patch.get(name, _UNSAID) for name in moved]),
         *(attempt_cells(transition.attempt) if transition.attempt else NO_ATTEMPT),
     )
 

@@ -15,7 +15,7 @@ from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
 from flowfabric.core.model import Execution, Value
 from flowfabric.store.columns import MEMBER_COLUMNS
-from flowfabric.store.postgres.rows import Cell, Row, cell, insert_cells, sql_type
+from flowfabric.store.postgres.rows import Cell, Row, insert_cells, sql_type
 
 T = TypeVar("T")
 
@@ -53,8 +53,8 @@ def listed(columns: Iterable[str], alias: str) -> str:
 
 def cells_of(record: Flow | Edge | Group | Line | Resolution) -> Row:
     """In the order of its fields, which is the order of the names above."""
-    values: tuple[Cell, ...] = msgspec.structs.astuple(record)
-    return tuple(map(cell, values))
+    values: list[Cell] = msgspec.to_builtins(record)
+    return tuple(values)
 
 
 def member_cells(head: Execution) -> Row:

@@ -120,12 +120,20 @@ class Shape(NamedTuple):
 
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
+    """The rows of a part. An array may be shorter than there are rows: then one value stands for
+    all that follow."""
     every = {"which": "bigint", **columns}
     arrays = ", ".join(f":{part}_{name}::{kind}[]" for name, kind in every.items())
+    values = ", ".join(
+        f"coalesce(u.{name}, :{part}_{name}_same::{kind}) AS {name}"
+        for name, kind in columns.items()
+    )
     names = ", ".join(every)
+    rows = f"unnest({arrays}) AS u ({names})"
     if part in _IN_ORDER:
-        return f"unnest({arrays}) WITH ORDINALITY AS t ({names}, position)"
-    return f"unnest({arrays}) AS t ({names})"
+        values += ", u.position"
+        rows = f"unnest({arrays}) WITH ORDINALITY AS u ({names}, position)"
+    return f"(SELECT u.which, {values} FROM {rows}) AS t"  # noqa: S608 - our names
 
 
 class FlowStatements(Statements):
