@@ -204,7 +204,7 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
     return Transition(lease.id, working(lease), Writer.WORKER, patch)
 
 
-def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
+def complete(lease: Lease, now_ms: int, result: bytes, *, leaves_line: bool = True) -> Transition:
     names.body(result, "result")
     attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
     patch = ended(lease.head, _SUCCESS, now_ms, AttemptState.TERMINAL)
@@ -215,11 +215,11 @@ def complete(lease: Lease, now_ms: int, result: bytes) -> Transition:
         patch,
         _COMPLETED,
         attempt,
-        line=end_of(lease.head, patch, now_ms) if lease.head.flow else None,
+        line=end_of(lease.head, patch, now_ms) if leaves_line else None,
     )
 
 
-def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
+def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = True) -> Transition:
     """Try again after a pause while the policy allows it, else end as failed."""
     pause = None if failure.fatal else _pause_ms(lease.head, failure.category)
     detail, category = clip(failure.reason), clip(failure.category, CATEGORY_LIMIT)
@@ -243,7 +243,7 @@ def fail(lease: Lease, now_ms: int, failure: Failure) -> Transition:
             "retry_scheduled",
             {"reason": detail, "category": category, "pause_ms": pause},
         )
-    end = end_of(lease.head, patch, now_ms)
+    end = end_of(lease.head, patch, now_ms) if leaves_line else None
     return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt, line=end)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from flowfabric.core.flow.model import Line
 from flowfabric.core.model import Claim, Lease
-from flowfabric.core.transition import BATCH_LIMIT, Transition, patched
+from flowfabric.core.transition import BATCH_LIMIT, Transition, end_of, patched
 from flowfabric.engine.known_flows import KnownFlows, is_for_dispatchers
 from flowfabric.engine.learning import Learning
 from flowfabric.engine.outcomes import (
@@ -123,10 +123,12 @@ class DirectEnds:
         for place, outcome in enumerate(outcomes):
             flow = outcome.lease.head.flow
             if flow and self._known.knows(flow):
-                decided = decide_or_refuse(outcome, now_ms)
-                if isinstance(decided, Transition) and decided.line is not None:
-                    end = _End(place, outcome, decided, decided.line)
-                    ends.setdefault(flow, []).append(end)
+                decided = decide_or_refuse(outcome, now_ms, leaves_line=False)
+                if not isinstance(decided, Transition):
+                    continue
+                line = end_of(outcome.lease.head, decided.patch, now_ms)
+                if line is not None:
+                    ends.setdefault(flow, []).append(_End(place, outcome, decided, line))
         return ends
 
     def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
@@ -141,7 +143,7 @@ class DirectEnds:
             view=view,
             is_leased=False,
             is_all=False,
-            ends=[msgspec.structs.replace(end.transition, line=None) for end in ends],
+            ends=[end.transition for end in ends],
             ended=ended,
         )
 

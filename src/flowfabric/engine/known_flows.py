@@ -88,7 +88,7 @@ class _Known:
             known |= self._moved(changes, known)
         self.heads |= known
         for became in changes.resolved:
-            key = became.key
+            key = (became.downstream, became.group, became.upstream)
             edge = self.edges.get(key)
             if edge is not None:
                 self.edges[key] = became.of(edge)

@@ -70,20 +70,25 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     error: FlowFabricError | None = None
 
 
-def decide_or_refuse(outcome: Outcome, now_ms: int) -> Transition | FlowFabricError:
-    """What follows from the outcome, or why nothing can: one of many must not spoil the others."""
+def decide_or_refuse(
+    outcome: Outcome, now_ms: int, *, leaves_line: bool = True
+) -> Transition | FlowFabricError:
+    """What follows from the outcome, or why nothing can: one of many must not spoil the others.
+
+    An end `leaves_line` for a dispatcher, unless what follows from it is written with it.
+    """
     try:
-        return decide(outcome, now_ms)
+        return decide(outcome, now_ms, leaves_line=leaves_line)
     except FlowFabricError as error:
         return error
 
 
-def decide(outcome: Outcome, now_ms: int) -> Transition:
+def decide(outcome: Outcome, now_ms: int, *, leaves_line: bool = True) -> Transition:
     match outcome:
         case Completed(lease, result):
-            return lifecycle.complete(lease, now_ms, result)
+            return lifecycle.complete(lease, now_ms, result, leaves_line=leaves_line)
         case Failed(lease, failure):
-            return lifecycle.fail(lease, now_ms, failure)
+            return lifecycle.fail(lease, now_ms, failure, leaves_line=leaves_line)
         case Delayed(lease, until_ms):
             return lifecycle.delay(lease, now_ms, until_ms)
         case Released(lease):

@@ -132,7 +132,7 @@ def _owed(whole: Whole) -> Iterator[str]:
     for group in whole.groups:
         if group.cancel_owed is not bool(group.owed):
             yield f"{group.key} owes {group.owed!r} and says {group.cancel_owed}"
-        if group.cancel_owed and tuple(group.key) not in open_lines:
+        if group.cancel_owed and (group.downstream, group.name) not in open_lines:
             yield f"{group.key} owes cancels that nobody will pay"
 
 

@@ -182,7 +182,7 @@ class EdgeKey(NamedTuple):
     upstream: ExecutionId
 
 
-class GroupKey(NamedTuple):
+class GroupKey(msgspec.Struct, frozen=True, gc=False):
     downstream: ExecutionId
     name: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from flowfabric.core.flow.changes import FlowPatch
@@ -58,7 +59,7 @@ async def everything(store: Store, flow: FlowId = FLOW) -> FlowContents:
         view.flow,
         [view.heads[id] for id in view.members if id in view.heads],
         view.edges,
-        sorted(groups, key=lambda group: group.key),
+        sorted(groups, key=attrgetter("downstream", "name")),
         view.lines,
         await contents(store),
     )

@@ -53,7 +53,7 @@ async def test_a_flow_is_read_back_as_it_was_written(store: Store, clock: Virtua
     assert found.members == sorted((m.execution for m in made.members), key=lambda row: row.id)
     in_order = attrgetter("upstream", "downstream", "group")
     assert found.edges == sorted(made.edges, key=in_order)
-    assert found.groups == sorted(made.groups, key=lambda group: group.key)
+    assert found.groups == sorted(made.groups, key=attrgetter("downstream", "name"))
     assert found.lines == []
     assert (await loaded(store, member("a"))).payload == b"{}"
     assert (await head(store, member("b"))).state is State.BLOCKED_DEPENDENCIES
