@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.engine.collecting import COLLECTING
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.intervals import Intervals
@@ -39,6 +40,7 @@ class Duties:
         self._hints.subscribe(self._timekeeper.hear)
         self._hints.subscribe(self._dispatcher.hear)
         self._known.begin()
+        COLLECTING.begin()
         self._supervisor.start()
 
     async def stop(self, within_seconds: float) -> list[str]:
@@ -46,6 +48,7 @@ class Duties:
         try:
             return await self._supervisor.stop(within_seconds)
         finally:
+            COLLECTING.end()
             self._known.end()
             self._hints.unsubscribe(self._timekeeper.hear)
             self._hints.unsubscribe(self._dispatcher.hear)

@@ -54,7 +54,6 @@ from flowfabric.store.sqlite import (
     purging,
     reads,
     shifts,
-    turns,
     upkeep,
 )
 from flowfabric.store.sqlite import changes as sql
@@ -63,6 +62,7 @@ from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.rows import decode_events
 from flowfabric.store.sqlite.statements import run
+from flowfabric.store.sqlite.turns import TURNS
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
@@ -123,7 +123,7 @@ class SqliteStore:
             )
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
-        turns.begin()
+        TURNS.begin()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="flowfabric-reader")
 
     def _connect(self) -> CountingConnection:
@@ -144,7 +144,7 @@ class SqliteStore:
     def _let_go(self, writer: Writer | None, reader: ThreadPoolExecutor | None) -> None:
         if writer is not None:
             writer.close()
-            turns.end()
+            TURNS.end()
         if reader is not None:
             reader.shutdown()
         if self._reading is not None:
