@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowfabric.engine.collecting import RECORDS
+from flowfabric.engine.collecting import COLLECTING, RECORDS
 from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import Engine
 from flowfabric.store.memory import MemoryStore
@@ -16,7 +16,9 @@ USUAL = (700, 10, 10)
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
+def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a process where nobody else works: another test may have died at it."""
+    monkeypatch.setattr(COLLECTING, "_needed_by", 0)
     before = gc.get_threshold()
     gc.set_threshold(*USUAL)
     yield

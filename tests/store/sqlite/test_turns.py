@@ -10,13 +10,15 @@ import pytest
 
 from flowfabric.errors import StoreMismatch
 from flowfabric.store.sqlite.store import SqliteStore
-from flowfabric.store.sqlite.turns import SECONDS
+from flowfabric.store.sqlite.turns import SECONDS, TURNS
 
 USUAL = 0.005
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
+def usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a process where nobody else has a file open: another test may have died at it."""
+    monkeypatch.setattr(TURNS, "_needed_by", 0)
     before = sys.getswitchinterval()
     sys.setswitchinterval(USUAL)
     yield
