@@ -192,6 +192,8 @@ async def test_closing_ends_what_is_being_read(
     here: FlowDesk, elsewhere: FlowDesk, faulty: FaultyStore
 ) -> None:
     await elsewhere.draw(plan("abc", "a>b b>c"))
-    await begun(here, "a")
+    lease = await begun(here, "a")
     await here.engine.flows.learning.close()
-    assert not here.engine.known.knows(FLOW)
+    assert not await learned(here)
+    await here.engine.flows.inputs([lease])
+    assert await learned(here)

@@ -40,6 +40,7 @@ class Learning:
         for some in _portions(worth):
             task = asyncio.get_running_loop().create_task(self._learn(some, task))
             self._under_way |= {flow.id: task for flow in some}
+            task.add_done_callback(self._over)
 
     async def wait(self, flows: Iterable[str]) -> None:
         """Until these are known, as far as they are being read in this event loop."""
@@ -69,9 +70,11 @@ class Learning:
         except FlowFabricError as error:
             # Nothing is lost: what follows from ends is then written by a dispatcher.
             logger.warning("flows could not be read: %s", error, extra={"flows": len(flows)})
-        finally:
-            for flow in flows:
-                del self._under_way[flow.id]
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Whichever way it ended, also before it began."""
+        for flow in [flow for flow, reader in self._under_way.items() if reader is task]:
+            del self._under_way[flow]
 
     async def _read(self, flows: Sequence[Flow]) -> None:
         everybody = Members(limit=RECORDS_MAX)
