@@ -1,7 +1,9 @@
-"""Fixtures of the races: contenders that see the same executions, and threads that take turns."""
+"""Fixtures of the store tests: contenders that see the same executions, threads that take turns, and
+the bare tables of SQLite."""
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.store import Store, open_store
+from flowfabric.store.queries import migrations
 from flowfabric.testing import VirtualClock
 from tests.servers import store_url
 from tests.store.racing import CONTENDERS
@@ -38,3 +41,13 @@ async def contenders(
     yield [store, *others]
     for other in others:
         await other.close()
+
+
+@pytest.fixture
+def schema() -> Iterator[sqlite3.Connection]:
+    """The tables of the SQLite store in memory."""
+    connection = sqlite3.connect(":memory:")
+    for step in migrations("sqlite"):
+        connection.executescript(step)
+    yield connection
+    connection.close()

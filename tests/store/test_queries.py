@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -50,15 +49,6 @@ def test_an_unknown_dialect_has_no_statements() -> None:
 
 def test_statements_are_read_once() -> None:
     assert statements("sqlite") is statements("sqlite")
-
-
-@pytest.fixture
-def schema() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:")
-    for step in migrations("sqlite"):
-        connection.executescript(step)
-    yield connection
-    connection.close()
 
 
 WIDTHS = {

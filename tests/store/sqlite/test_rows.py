@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 
 from flowfabric.core.flow.model import Edge
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import State
-from flowfabric.store.queries import migrations
 from flowfabric.store.sqlite.flow_rows import EDGE_NAMES
 from flowfabric.store.sqlite.rows import SIZES, Cell, cells, chunks
 from flowfabric.store.sqlite.statements import run_many
 
 FLOW = FlowId("f")
 UPSTREAM = ExecutionId("{fp:0}:u")
-
-
-@pytest.fixture
-def schema() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:")
-    for step in migrations("sqlite"):
-        connection.executescript(step)
-    yield connection
-    connection.close()
 
 
 def edges(count: int) -> list[Edge]:
