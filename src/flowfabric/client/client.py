@@ -23,7 +23,7 @@ from flowfabric.core.ids import (
     FlowId,
     Namespace,
     execution_id,
-    flow_partition,
+    flow_execution_id,
     key_partition,
     run_partition,
     uuid7,
@@ -154,9 +154,9 @@ class Client:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
             uuids = [uuid7(now_ms, self._chance.bits()) for _ in requests]
-        partition = flow_partition(flow, self._engine.counts)
+        counts = self._engine.counts
         return [
-            self._order(request, execution_id(partition, uuid), now_ms)
+            self._order(request, flow_execution_id(flow, uuid, counts), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
         ]
 

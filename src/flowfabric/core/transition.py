@@ -14,7 +14,7 @@ import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, partition_of
 from flowfabric.core.model import (
     WRITABLE,
     Attempt,
@@ -162,7 +162,7 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         changed = [t.id for t in self.transitions]
-        scopes = {id.partition("}")[0] for id in changed}
+        scopes = {partition_of(id) for id in changed}
         if len(scopes) + bool(self.lanes) > 1:
             raise IllegalTransition("a changeset of several scopes could be written in part")
         refuse_doubles([*changed, *[member.execution.id for member in self.members]])
