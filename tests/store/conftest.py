@@ -1,5 +1,5 @@
-"""Fixtures of the store tests: contenders that see the same executions, threads that take turns, and
-the bare tables of SQLite."""
+"""Fixtures of the store tests: contenders for the same executions, threads that take turns, and the
+bare tables of SQLite."""
 
 from __future__ import annotations
 
