@@ -11,6 +11,7 @@ from flowfabric.core.model import Execution, Malformed
 from flowfabric.core.transition import (
     Applied,
     Changeset,
+    LaneChange,
     Rejected,
     Seen,
     Transition,
@@ -19,26 +20,31 @@ from flowfabric.core.transition import (
 from flowfabric.store.sqlite import changes as sql
 from flowfabric.store.sqlite import flow_changes
 from flowfabric.store.sqlite.reads import current_rows
+from flowfabric.store.sqlite.statements import Part, holds, run_all, run_part
+
+
+def apply_parts(transitions: Sequence[Transition], now_ms: int) -> list[Part]:
+    """All that is written if every guard holds."""
+    beside, log = sql.beside_part(transitions), sql.log_part(sql.told(transitions), now_ms)
+    return [*sql.patch_parts(transitions), beside, log]
 
 
 def apply(
     connection: sqlite3.Connection,
     transitions: Sequence[Transition],
+    ready: Sequence[Part],
+    *,
     now_ms: int,
     store_now_ms: int,
 ) -> list[Applied | Rejected]:
     """All at once; only if some guard did not hold, look which, and write the others."""
-    connection.execute("SAVEPOINT apply")
-    if sql.patch(connection, transitions, store_now_ms) == len(transitions):
-        connection.execute("RELEASE apply")
-        _write_with(connection, transitions, now_ms)
+    if _is_written(connection, ready, store_now_ms):
         return [Applied(transition.id) for transition in transitions]
-    connection.execute("ROLLBACK TO apply")
-    connection.execute("RELEASE apply")
     current = current_rows(connection, [t.id for t in transitions])
     good = [t for t in transitions if _holds(t, current.get(t.id), store_now_ms)]
-    sql.patch(connection, good, store_now_ms)
-    _write_with(connection, good, now_ms)
+    for part in apply_parts(good, now_ms):
+        # A row whose revision is no number is left as it is, and stops no other.
+        run_part(connection, part, store_now_ms)
     written = {t.id for t in good}
     return [
         Applied(t.id) if t.id in written else Rejected(t.id, _readable(current.get(t.id)))
@@ -46,28 +52,58 @@ def apply(
     ]
 
 
-def _write_with(
-    connection: sqlite3.Connection, transitions: Sequence[Transition], now_ms: int
-) -> None:
-    sql.write_beside(connection, transitions)
-    sql.append(connection, sql.told(transitions), now_ms)
+def commit_parts(batch: Sequence[Changeset], now_ms: int) -> list[Part]:
+    """All that is written if every guard holds, but for lanes; what has a guard comes first, and
+    the log in one go, whoever has something to say."""
+    transitions = [t for changes in batch for t in changes.transitions]
+    members = [member for changes in batch for member in changes.members]
+    notes = [note for changes in batch for note in changes.notes]
+    log = [*sql.submitted(members), *sql.told(transitions), *sql.noted(notes)]
+    return [
+        *sql.patch_parts(transitions),
+        *flow_changes.owner_parts(batch),
+        *sql.new_parts(members),
+        sql.beside_part(transitions),
+        flow_changes.owned_part(batch),
+        sql.log_part(log, now_ms),
+    ]
 
 
 def commit_each(
-    connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
+    connection: sqlite3.Connection,
+    batch: Sequence[Changeset],
+    ready: Sequence[Part],
+    *,
+    now_ms: int,
+    store_now_ms: int,
 ) -> list[bool]:
     """All at once; only if some guard did not hold, look which, and write the others."""
-    connection.execute("SAVEPOINT commits")
-    if _write_all(connection, batch, now_ms, store_now_ms):
-        connection.execute("RELEASE commits")
+    if _is_written(connection, ready, store_now_ms, _lanes(batch)):
         return [True for _ in batch]
-    connection.execute("ROLLBACK TO commits")
-    connection.execute("RELEASE commits")
     answers = _guarded(connection, batch, store_now_ms)
     good = [changes for changes, is_good in zip(batch, answers, strict=True) if is_good]
-    if not _write_all(connection, good, now_ms, store_now_ms):
-        raise sqlite3.IntegrityError("guards that held did not hold")
+    sql.change_lanes(connection, _lanes(good))
+    run_all(connection, commit_parts(good, now_ms), store_now_ms)
     return answers
+
+
+def _is_written(
+    connection: sqlite3.Connection,
+    ready: Sequence[Part],
+    store_now_ms: int,
+    lanes: Sequence[LaneChange] = (),
+) -> bool:
+    """Write everything, or nothing if a guard does not hold."""
+    connection.execute("SAVEPOINT parts")
+    is_good = sql.change_lanes(connection, lanes) and holds(connection, ready, store_now_ms)
+    if not is_good:
+        connection.execute("ROLLBACK TO parts")
+    connection.execute("RELEASE parts")
+    return is_good
+
+
+def _lanes(batch: Sequence[Changeset]) -> list[LaneChange]:
+    return [lane for changes in batch for lane in changes.lanes]
 
 
 def _guarded(
@@ -85,33 +121,6 @@ def _guarded(
         and len(sql.changed_lanes(connection, changes.lanes)) == len(changes.lanes)
         for changes in batch
     ]
-
-
-def _write_all(
-    connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int, store_now_ms: int
-) -> bool:
-    """Write everything, or something and answer False because a guard does not hold."""
-    transitions = [t for changes in batch for t in changes.transitions]
-    members = [member for changes in batch for member in changes.members]
-    lanes = [lane for changes in batch for lane in changes.lanes]
-    return (
-        sql.patch(connection, transitions, store_now_ms) == len(transitions)
-        and sql.change_lanes(connection, lanes)
-        and flow_changes.write_owners(connection, batch)
-        and (not members or sql.write_new(connection, members) == len(members))
-        and _write_rest(connection, batch, now_ms)
-    )
-
-
-def _write_rest(connection: sqlite3.Connection, batch: Sequence[Changeset], now_ms: int) -> bool:
-    """What has no guard of its own; the log in one go, whoever has something to say."""
-    sql.write_beside(connection, [t for changes in batch for t in changes.transitions])
-    flow_changes.write(connection, batch)
-    new = [line for changes in batch for line in sql.submitted(changes.members)]
-    told = [line for changes in batch for line in sql.told(changes.transitions)]
-    noted = [line for changes in batch for line in sql.noted(changes.notes)]
-    sql.append(connection, [*new, *told, *noted], now_ms)
-    return True
 
 
 def _holds(transition: Transition, row: Execution | Malformed | None, store_now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Statements of the writing verbs, run inside the writer's transaction.
+"""Statements of the writing verbs, made ready as parts or run inside the writer's transaction.
 
 Each function does one thing for many records. Nothing here begins or ends a transaction, and
 nothing decides: guards are compared, patches are written.
@@ -16,7 +16,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission, Value
 from flowfabric.core.transition import Held, LaneChange, Transition, lane_changed
 from flowfabric.store.columns import ATTEMPT_COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
-from flowfabric.store.sqlite.flow_changes import add_lines
+from flowfabric.store.sqlite.flow_rows import LINE_NAMES
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
     Cell,
@@ -30,7 +30,16 @@ from flowfabric.store.sqlite.rows import (
     ids_json,
     member_row,
 )
-from flowfabric.store.sqlite.statements import ALL_COLUMNS, one_text, run, run_many
+from flowfabric.store.sqlite.statements import (
+    ALL_COLUMNS,
+    Part,
+    Statement,
+    many,
+    one,
+    one_text,
+    run,
+    run_all,
+)
 
 Shape = tuple[bool, tuple[str, ...]]
 LogRow = tuple[str, str, str]
@@ -54,8 +63,7 @@ def insert(
         if answer.created:
             fresh.append(submission)
     if fresh:
-        write_new(connection, fresh)
-        append(connection, submitted(fresh), now_ms)
+        run_all(connection, [*new_parts(fresh), log_part(submitted(fresh), now_ms)])
     return answers
 
 
@@ -101,36 +109,46 @@ def _known_keys(
     return known
 
 
-def write_new(connection: sqlite3.Connection, fresh: Sequence[Submission]) -> int:
-    """New executions and what is beside them; answers how many ids were free."""
+def new_parts(fresh: Sequence[Submission]) -> list[Part]:
+    """New executions, whose ids must be free, and what is beside them."""
+    if not fresh:
+        return []
     heads = [submission.execution for submission in fresh]
     alone = [head_row(head) for head in heads if not head.flow]
     members = [member_row(head) for head in heads if head.flow]
-    count = run_many(connection, "execution_insert", alone, names=INSERT_COLUMNS)
-    count += run_many(connection, "execution_insert", members, names=MEMBER_COLUMNS)
-    if count < len(fresh):
-        return count
-    run_many(connection, "payload_insert", [(s.execution.id, s.payload) for s in fresh])
     tags = [(s.execution.id, key, value) for s in fresh for key, value in s.tags.items()]
-    run_many(connection, "tag_upsert", tags)
     keys = [
         (s.execution.namespace, s.key, s.execution.id, s.digest, s.key_until_ms)
         for s in fresh
         # A member's key is part of its id.
         if s.key is not None and not s.execution.flow
     ]
-    run_many(connection, "idempotency_upsert", keys)
-    run(connection, "lane_ensure", ids_json({head.lane for head in heads}))
-    return count
+    return [
+        Part(
+            [
+                *many("execution_insert", alone, names=INSERT_COLUMNS),
+                *many("execution_insert", members, names=MEMBER_COLUMNS),
+            ],
+            len(fresh),
+        ),
+        Part(
+            [
+                *many("payload_insert", [(s.execution.id, s.payload) for s in fresh]),
+                *many("tag_upsert", tags),
+                *many("idempotency_upsert", keys),
+                one("lane_ensure", ids_json({head.lane for head in heads})),
+            ]
+        ),
+    ]
 
 
 def submitted(fresh: Sequence[Submission]) -> list[LogRow]:
     return [(submission.execution.id, "submitted", "{}") for submission in fresh]
 
 
-def append(connection: sqlite3.Connection, lines: Sequence[LogRow], now_ms: int) -> None:
-    """Lines of the log; each says how its row is now."""
-    run_many(connection, "log_append", lines, first=(now_ms,))
+def log_part(lines: Sequence[LogRow], now_ms: int) -> Part:
+    """Lines of the log; each says how its row is when it is written."""
+    return Part(many("log_append", lines, first=(now_ms,)))
 
 
 def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
@@ -188,36 +206,41 @@ def _take(connection: sqlite3.Connection, ask: Claim, numbers: str) -> None:
     run(connection, "log_claims", numbers, ask.now_ms, line)
 
 
-def patch(
-    connection: sqlite3.Connection, transitions: Sequence[Transition], store_now_ms: int
-) -> int:
-    """Write every patch whose guard holds; answers how many did."""
+def patch_parts(transitions: Sequence[Transition]) -> list[Part]:
+    """Every patch under its guard: a part for those that write the same columns."""
     groups: dict[Shape, list[Transition]] = {}
     for transition in transitions:
         shape = (isinstance(transition.guard, Held), tuple(transition.patch))
         groups.setdefault(shape, []).append(transition)
-    changed = 0
-    for (is_held, names), group in groups.items():
-        rows: list[tuple[Cell, ...]] = [(t.id, *t.guard.compared) for t in group]
-        values = group[0].patch
-        if all(t.patch == values for t in group):
-            statement = "execution_patch_held_alike" if is_held else "execution_patch_seen_alike"
-            first = (store_now_ms, *values.values())
-        else:
-            statement = "execution_patch_held" if is_held else "execution_patch_seen"
-            first = (store_now_ms,)
-            rows = [(*row, *t.patch.values()) for row, t in zip(rows, group, strict=True)]
-        changed += run_many(connection, statement, rows, names=names, first=first)
-    return changed
+    return [
+        Part(_patches(is_held, names, group), len(group))
+        for (is_held, names), group in groups.items()
+    ]
 
 
-def write_beside(connection: sqlite3.Connection, transitions: Sequence[Transition]) -> None:
-    """What goes with patches that were written: attempts, tags, lines of the outbox."""
+def _patches(is_held: bool, names: tuple[str, ...], group: Sequence[Transition]) -> list[Statement]:
+    rows: list[tuple[Cell, ...]] = [(t.id, *t.guard.compared) for t in group]
+    values = group[0].patch
+    if all(t.patch == values for t in group):
+        statement = "execution_patch_held_alike" if is_held else "execution_patch_seen_alike"
+        return many(statement, rows, names=names, first=tuple(values.values()), is_timed=True)
+    statement = "execution_patch_held" if is_held else "execution_patch_seen"
+    rows = [(*row, *t.patch.values()) for row, t in zip(rows, group, strict=True)]
+    return many(statement, rows, names=names, is_timed=True)
+
+
+def beside_part(transitions: Sequence[Transition]) -> Part:
+    """What goes with patches: attempts, tags, lines of the outbox."""
     attempts = [attempt_row(t.attempt) for t in transitions if t.attempt is not None]
-    run_many(connection, "attempt_upsert", attempts, names=ATTEMPT_COLUMNS)
     tags = [(t.id, key, value) for t in transitions if t.tags for key, value in t.tags.items()]
-    run_many(connection, "tag_upsert", tags)
-    add_lines(connection, [t.line for t in transitions if t.line is not None])
+    lines = [t.line for t in transitions if t.line is not None]
+    return Part(
+        [
+            *many("attempt_upsert", attempts, names=ATTEMPT_COLUMNS),
+            *many("tag_upsert", tags),
+            *many("line_upsert", lines, names=LINE_NAMES),
+        ]
+    )
 
 
 def told(transitions: Sequence[Transition]) -> list[LogRow]:

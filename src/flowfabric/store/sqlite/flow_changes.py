@@ -1,4 +1,4 @@
-"""Statements that write flows, run inside the writer's transaction after the guards held."""
+"""Statements that write flows, made ready as parts, and the one that takes a turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowfabric.store.sqlite.flow_rows import (
     Reader,
 )
 from flowfabric.store.sqlite.rows import Row, ids_json
-from flowfabric.store.sqlite.statements import one_text, run, run_many
+from flowfabric.store.sqlite.statements import Part, many, one_text, run
 
 _ids = msgspec.json.Decoder(list[str])
 _revs = msgspec.json.Decoder(dict[str, int])
@@ -42,37 +42,35 @@ def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
     )
 
 
-def write_owners(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> bool:
-    """New flows, and patches of those that are as they were seen; False if one is not."""
+def owner_parts(batch: Sequence[Changeset]) -> list[Part]:
+    """New flows, whose ids must be free, and patches of those that are as they were seen."""
     flows = [flow for changes in batch for flow in changes.new_flows]
-    if run_many(connection, "flow_insert", flows, names=FLOW_NAMES) < len(flows):
-        return False
-    patches = [flow for changes in batch for flow in changes.flows]
     shapes: dict[tuple[str, ...], list[Row]] = {}
-    for flow in patches:
+    for flow in (flow for changes in batch for flow in changes.flows):
         row = (flow.id, flow.rev, *flow.patch.values())
         shapes.setdefault(tuple(flow.patch), []).append(row)
-    raised = sum(
-        run_many(connection, "flow_patch", rows, names=names) for names, rows in shapes.items()
-    )
-    return raised == len(patches)
+    return [
+        Part(many("flow_insert", flows, names=FLOW_NAMES), len(flows)),
+        *(Part(many("flow_patch", rows, names=names), len(rows)) for names, rows in shapes.items()),
+    ]
 
 
-def write(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> None:
-    """What flows own; the flows themselves and their members are written."""
+def owned_part(batch: Sequence[Changeset]) -> Part:
+    """What flows own; the flows themselves and their members are written before."""
     edges = [edge for changes in batch for edge in changes.edges]
-    run_many(connection, "edge_insert", edges, names=EDGE_NAMES)
     resolved = [resolution for changes in batch for resolution in changes.resolved]
-    run_many(connection, "edge_resolve", resolved)
     groups = [group for changes in batch for group in changes.groups]
-    run_many(connection, "group_upsert", groups, names=GROUP_NAMES)
-    add_lines(connection, [line for changes in batch for line in changes.lines])
+    lines = [line for changes in batch for line in changes.lines]
     done = [(line.flow, line.at_ms, line.id) for changes in batch for line in changes.done]
-    run_many(connection, "line_delete", done)
-
-
-def add_lines(connection: sqlite3.Connection, lines: Sequence[Line]) -> None:
-    run_many(connection, "line_upsert", lines, names=LINE_NAMES)
+    return Part(
+        [
+            *many("edge_insert", edges, names=EDGE_NAMES),
+            *many("edge_resolve", resolved),
+            *many("group_upsert", groups, names=GROUP_NAMES),
+            *many("line_upsert", lines, names=LINE_NAMES),
+            *many("line_delete", done),
+        ]
+    )
 
 
 def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending | Unreadable]:

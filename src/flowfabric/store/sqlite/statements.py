@@ -1,11 +1,16 @@
-"""Running the named statements: filled for a number of rows, bound, one trip for many records."""
+"""The named statements: filled for a number of rows, bound, run.
+
+What many records need is made ready as parts, by whoever asks for it: the writing thread, which
+all of them wait for, then has little to do in Python.
+"""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from flowfabric.store.columns import COLUMNS
 from flowfabric.store.queries import statements
@@ -55,21 +60,59 @@ def _filled(name: str, width: int, count: int, names: tuple[str, ...] = ()) -> s
     )
 
 
-def run_many(
-    connection: sqlite3.Connection,
+class Statement(NamedTuple):
+    """A statement and its cells; the first cell of a timed one is the time when it is run."""
+
+    sql: str
+    cells: Sequence[Cell]
+    is_timed: bool = False
+
+
+class Part(NamedTuple):
+    """Statements, and how many rows they change together if all is as it was seen (None: any)."""
+
+    statements: Sequence[Statement]
+    changes: int | None = None
+
+
+def one(name: str, *arguments: Cell) -> Statement:
+    """A statement with numbered marks."""
+    text, order = _plain(name, "")
+    return Statement(text, [arguments[position] for position in order])
+
+
+def many(
     name: str,
     rows: Sequence[Row],
     *,
     names: tuple[str, ...] = (),
     first: Sequence[Cell] = (),
-) -> int:
-    """One statement per chunk of rows; answers how many rows were changed."""
-    if not rows:
-        return 0
+    is_timed: bool = False,
+) -> list[Statement]:
+    """One statement per chunk of rows; the cells of `first` go before those of the rows."""
+    ahead = cells([first]) if first else []
+    return [
+        Statement(_filled(name, len(found) // size, size, names), ahead + found, is_timed)
+        for size, found in chunks(rows)
+    ]
+
+
+def run_part(connection: sqlite3.Connection, part: Part, now_ms: int = 0) -> int:
+    """Answers how many rows were changed."""
     # A cursor's own count is not kept for statements that begin with a WITH.
     before = connection.total_changes
-    ahead = cells([first])
-    for size, found in chunks(rows):
-        sql = _filled(name, len(found) // size, size, names)
-        connection.execute(sql, ahead + found)
+    for statement in part.statements:
+        timed = [now_ms, *statement.cells] if statement.is_timed else statement.cells
+        connection.execute(statement.sql, timed)
     return connection.total_changes - before
+
+
+def holds(connection: sqlite3.Connection, parts: Iterable[Part], now_ms: int = 0) -> bool:
+    """Run the parts, one after another, until one has not changed what it should have."""
+    return all(part.changes in (None, run_part(connection, part, now_ms)) for part in parts)
+
+
+def run_all(connection: sqlite3.Connection, parts: Iterable[Part], now_ms: int = 0) -> None:
+    """Run parts of which it is known in this transaction that all is as it was seen."""
+    if not holds(connection, parts, now_ms):
+        raise sqlite3.IntegrityError("guards that held did not hold")

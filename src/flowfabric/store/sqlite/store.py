@@ -204,9 +204,10 @@ class SqliteStore:
     ) -> list[Applied | Rejected]:
         refuse_doubles([transition.id for transition in transitions])
         refuse_skew(self._clock, now_ms)
+        ready = applying.apply_parts(transitions, now_ms)
         answers = await self._write(
             lambda connection: applying.apply(
-                connection, transitions, now_ms, self._clock.now_ms()
+                connection, transitions, ready, now_ms=now_ms, store_now_ms=self._clock.now_ms()
             ),
             rows=len(transitions),
             urgent=urgent,
@@ -222,9 +223,10 @@ class SqliteStore:
         refuse_doubles_in(batch)
         refuse_skew(self._clock, now_ms)
         rows = sum(len(changes.transitions) + len(changes.members) + 1 for changes in batch)
+        ready = applying.commit_parts(batch, now_ms)
         answers = await self._write(
             lambda connection: applying.commit_each(
-                connection, batch, now_ms, self._clock.now_ms()
+                connection, batch, ready, now_ms=now_ms, store_now_ms=self._clock.now_ms()
             ),
             rows=rows,
         )
