@@ -23,8 +23,9 @@ from flowfabric.core.ids import (
     FlowId,
     Namespace,
     execution_id,
-    flow_execution_id,
+    flow_partition,
     key_partition,
+    run_of_uuids,
     run_partition,
     uuid7,
 )
@@ -153,10 +154,10 @@ class Client:
         if is_keyed:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
-            uuids = [uuid7(now_ms, self._chance.bits()) for _ in requests]
-        counts = self._engine.counts
+            uuids = run_of_uuids(uuid7(now_ms, self._chance.bits()), len(requests))
+        partition = flow_partition(flow, self._engine.counts)
         return [
-            self._order(request, flow_execution_id(flow, uuid, counts), now_ms)
+            self._order(request, execution_id(partition, uuid), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
         ]
 
