@@ -94,7 +94,7 @@ class Client:
         try:
             submitted = await self._submits.submit(order)
         except BaseException:
-            self.results.forget(order.id)
+            self.results.forget([order.id])
             raise
         return self._handle(order, submitted, decode)
 
@@ -114,8 +114,7 @@ class Client:
             try:
                 answers = await self._engine.submit(orders)
             except BaseException:
-                for order in orders:
-                    self.results.forget(order.id)
+                self.results.forget([order.id for order in orders])
                 raise
             for (_, decode), order, submitted in zip(batch, orders, answers, strict=True):
                 try:
@@ -170,8 +169,7 @@ class Client:
             made = await self._engine.flows.submit(plan)
         finally:
             if made is None or not made.created:
-                for id in members:
-                    self.results.forget(id)
+                self.results.forget(members)
         return FlowHandle(plan.id, self._engine, self.results, members)
 
     def flow_handle(self, id: FlowId) -> FlowHandle:
@@ -194,7 +192,7 @@ class Client:
         self, order: Order, submitted: Submitted, decode: Callable[[bytes], R]
     ) -> Handle[R]:
         if not submitted.created:
-            self.results.forget(order.id)
+            self.results.forget([order.id])
         if submitted.error is not None:
             raise submitted.error
         return self.handle(submitted.id, decode)

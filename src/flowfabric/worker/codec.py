@@ -8,14 +8,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from flowfabric.core import names
 from flowfabric.errors import FlowFabricError, InvalidInput
 
+V = TypeVar("V")
+
 _encoder = msgspec.json.Encoder()
+_anything = msgspec.json.Decoder[Any]()
+_unread = msgspec.json.Decoder(msgspec.Raw)
 _UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -41,7 +45,7 @@ class ArgumentCodec:
         self, name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
     ) -> None:
         self._task = name
-        self._names = tuple(parameter.name for parameter in parameters)
+        self._has_defaults = any(each.default is not each.empty for each in parameters)
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for parameter in parameters:
             kind = hints.get(parameter.name, Any)
@@ -73,8 +77,9 @@ class ArgumentCodec:
         return payload
 
     def decode(self, payload: bytes) -> dict[str, object]:
-        values = self._decoder.decode(payload)
-        found = {name: getattr(values, name) for name in self._names}
+        found = msgspec.structs.asdict(self._decoder.decode(payload))
+        if not self._has_defaults:
+            return found
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
 
@@ -112,8 +117,17 @@ class ResultCodec:
 
 def decode_any(body: bytes) -> Any:
     """A result of a task that is not known here."""
+    return _decoded(body, _anything)
+
+
+def unread(body: bytes) -> msgspec.Raw:
+    """A result that is handed on as it is; refused if it is no JSON."""
+    return _decoded(body, _unread)
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[V]) -> V:
     try:
-        return msgspec.json.decode(body)
+        return decoder.decode(body)
     except msgspec.DecodeError as error:
         raise InvalidInput(
             f"is not JSON: {error}", field="result", hint="read it with `app.engine.read.result`"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from flowfabric.core.flow.inputs import Passed
-from flowfabric.worker.codec import decode_any
+from flowfabric.worker.codec import decode_any, unread
 
 
 def filled(payload: bytes, passed: Sequence[Passed]) -> bytes:
@@ -20,16 +20,15 @@ def filled(payload: bytes, passed: Sequence[Passed]) -> bytes:
         return payload
     arguments: object = decode_any(payload)
     for each in passed:
-        values = [decode_any(body) if body else None for body in each.results]
-        value = values if each.is_list else next(iter(values), None)
-        _put(arguments, each.path.split("/"), value)
+        values = [unread(body) if body else None for body in each.results]
+        _put(arguments, each.path, values if each.is_list else values[0])
     return msgspec.json.encode(arguments)
 
 
-def _put(inside: object, path: Sequence[str], value: object) -> None:
-    for step in path[:-1]:
+def _put(inside: object, path: str, value: object) -> None:
+    *steps, last = path.split("/")
+    for step in steps:
         inside = _step(inside, step)
-    last = path[-1]
     if isinstance(inside, dict):
         inside[unescaped(last)] = value
     elif isinstance(inside, list) and last.isdecimal() and int(last) < len(inside):
@@ -49,4 +48,6 @@ def escaped(key: str) -> str:
 
 
 def unescaped(key: str) -> str:
+    if "~" not in key:
+        return key
     return key.replace("~2", "\n").replace("~1", "/").replace("~0", "~")
