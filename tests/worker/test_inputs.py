@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flowfabric.core.flow.inputs import Passed
-from flowfabric.errors import InvalidInput
 from flowfabric.worker.inputs import filled
 
 
@@ -28,5 +28,5 @@ def test_results_go_to_places_inside_an_argument() -> None:
 
 @pytest.mark.parametrize("body", [b'1,"other":2', b"{", b"nothing", b"1 2"])
 def test_what_is_no_json_is_refused_and_not_put_among_the_arguments(body: bytes) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(msgspec.DecodeError):
         filled(b'{"number":null,"other":1}', [Passed("number", [body], is_list=False)])

@@ -154,9 +154,9 @@ class Client:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
             uuids = run_of_uuids(uuid7(now_ms, self._chance.bits()), len(requests))
-        partition = flow_partition(flow, self._engine.counts)
+        begin = execution_id(flow_partition(flow, self._engine.counts), "")
         return [
-            self._order(request, execution_id(partition, uuid), now_ms)
+            self._order(request, ExecutionId(begin + uuid), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
         ]
 

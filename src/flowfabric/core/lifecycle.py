@@ -67,8 +67,7 @@ class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def lateness(order: Order, now_ms: int) -> InvalidInput | None:
     """Why it can be made no longer, if its deadline has passed. It may have been made before."""
-    deadline = _instant(order.deadline_ms, "deadline")
-    if deadline is None or deadline > now_ms:
+    if order.deadline_ms is None or instant_ms(order.deadline_ms, "deadline") > now_ms:
         return None
     return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
 

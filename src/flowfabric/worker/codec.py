@@ -8,18 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from flowfabric.core import names
 from flowfabric.errors import FlowFabricError, InvalidInput
 
-V = TypeVar("V")
-
 _encoder = msgspec.json.Encoder()
-_anything = msgspec.json.Decoder[Any]()
-_unread = msgspec.json.Decoder(msgspec.Raw)
 _UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -117,17 +113,8 @@ class ResultCodec:
 
 def decode_any(body: bytes) -> Any:
     """A result of a task that is not known here."""
-    return _decoded(body, _anything)
-
-
-def unread(body: bytes) -> msgspec.Raw:
-    """A result that is handed on as it is; refused if it is no JSON."""
-    return _decoded(body, _unread)
-
-
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[V]) -> V:
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise InvalidInput(
             f"is not JSON: {error}", field="result", hint="read it with `app.engine.read.result`"

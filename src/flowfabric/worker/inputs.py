@@ -11,18 +11,25 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from flowfabric.core.flow.inputs import Passed
-from flowfabric.worker.codec import decode_any, unread
+
+_arguments = msgspec.json.Decoder(dict[str, object])
+_unread = msgspec.json.Decoder(msgspec.Raw)
 
 
 def filled(payload: bytes, passed: Sequence[Passed]) -> bytes:
-    """The payload with every passed result in its place."""
+    """The payload with every passed result in its place, as it was written; raises `DecodeError`
+    when something of it is no JSON."""
     if not passed:
         return payload
-    arguments: object = decode_any(payload)
+    arguments = _arguments.decode(payload)
     for each in passed:
-        values = [unread(body) if body else None for body in each.results]
-        _put(arguments, each.path, values if each.is_list else values[0])
+        value = [_value(body) for body in each.results] if each.is_list else _value(each.results[0])
+        _put(arguments, each.path, value)
     return msgspec.json.encode(arguments)
+
+
+def _value(result: bytes | None) -> msgspec.Raw | None:
+    return _unread.decode(result) if result else None
 
 
 def _put(inside: object, path: str, value: object) -> None:

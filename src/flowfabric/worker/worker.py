@@ -149,7 +149,7 @@ class Worker:
         self._keeper.hold(worth)
         members = [lease for lease in worth if lease.head.flow]
         known = self._engine.flows.known_inputs(members)
-        handed = self._ask_inputs([lease for lease in members if lease.id not in known])
+        handed = self._ask_inputs([lease for lease in members if lease.head.id not in known])
         loop = asyncio.get_running_loop()
         for lease in worth:
             head = lease.head
