@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar, Union
+from typing import Generic, TypeVar, Union
 
 import msgspec
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Condition(NamedTuple):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """An upstream, and which of its ends are waited for."""
 
     node: Node[object]
@@ -101,15 +101,12 @@ class Edge(msgspec.Struct, gc=False):
     argument: str = ""
 
 
-class _Waits:
+class _Waits(msgspec.Struct, gc=False):
     """What a node waits for, while it is being added."""
 
-    __slots__ = ("edges", "node", "policies")
-
-    def __init__(self, node: Node[object]) -> None:
-        self.node = node
-        self.edges: dict[tuple[Node[object], str], Edge] = {}
-        self.policies: dict[tuple[Node[object], str], Policy] = {}
+    node: Node[object]
+    edges: dict[tuple[Node[object], str], Edge] = msgspec.field(default_factory=dict)
+    policies: dict[tuple[Node[object], str], Policy] = msgspec.field(default_factory=dict)
 
 
 class Graph:
@@ -154,14 +151,9 @@ class Graph:
             task.request(plain if found else values, is_open=bool(found)),
             task.handler.result.decode,
         )
-        waits = _Waits(node)
-        for path, upstream in found:
-            self._wait(waits, upstream, path)
-        for other in [after] if isinstance(after, (Node, Choice)) else after:
-            self._wait(waits, other, "")
+        if found or after:
+            self._hold(_Waits(node), found, after)
         self._nodes[node] = len(self._nodes)
-        self._edges += waits.edges.values()
-        self._policies |= waits.policies
         return node
 
     def any_of(self, *nodes: Node[R], let_run: bool = False) -> Choice[R]:
@@ -171,6 +163,16 @@ class Graph:
     def quorum(self, k: int, *nodes: Node[R], let_run: bool = False) -> Choice[list[R]]:
         """The first k that succeed; as an argument, the list of their results."""
         return Choice(nodes, Policy(Join.QUORUM, k, _rest(let_run)))
+
+    def _hold(
+        self, waits: _Waits, found: Iterable[tuple[str, Source]], after: Iterable[Upstream]
+    ) -> None:
+        for path, upstream in found:
+            self._wait(waits, upstream, path)
+        for other in [after] if isinstance(after, (Node, Choice)) else after:
+            self._wait(waits, other, "")
+        self._edges += waits.edges.values()
+        self._policies |= waits.policies
 
     def _wait(self, waits: _Waits, upstream: object, place: str) -> None:
         if isinstance(upstream, Node):
@@ -189,7 +191,7 @@ class Graph:
             )
 
     def _draw(self, waits: _Waits, on: Condition, group: str, place: str) -> None:
-        upstream, kind = on
+        upstream, kind = on.node, on.kind
         if upstream not in self._nodes:
             raise InvalidInput(
                 f"{upstream!r} is not in this graph", field="after", hint="add it to this graph"

@@ -26,6 +26,7 @@ from flowfabric.core.ids import (
     parse_execution_id,
     parse_uuid,
     partition_of,
+    run_of_uuids,
     uuid7,
 )
 from flowfabric.errors import FlowFabricError, InvalidInput
@@ -213,6 +214,18 @@ def test_a_uuid7_is_canonical_and_carries_its_time_and_chance(now_ms: int, chanc
 def test_uuid7s_sort_and_differ_exactly_as_their_arguments(pairs: list[tuple[int, int]]) -> None:
     assert [uuid7(*pair) for pair in sorted(pairs)] == sorted(uuid7(*pair) for pair in pairs)
     assert len({uuid7(*pair) for pair in pairs}) == len(set(pairs))
+
+
+@pytest.mark.parametrize("chance", [0, 1 << 62, (1 << RANDOM_BITS) - 1])
+def test_a_run_of_uuids_is_canonical_and_sorts_as_it_comes(
+    chance: int,
+) -> None:
+    texts = run_of_uuids(uuid7(1_700_000_000_000, chance), 1_000)
+    assert texts == sorted(set(texts))
+    assert len(texts) == 1_000
+    assert all(parse_uuid(text, "uuid")[:15] == texts[0][:15] for text in texts)
+    assert {UUID(text).version for text in texts} == {7}
+    assert {UUID(text).variant for text in texts} == {RFC_4122}
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ from flowfabric.core.ids import (
     FlowId,
     Namespace,
     execution_id,
-    flow_execution_id,
+    flow_partition,
     key_partition,
+    run_of_uuids,
     run_partition,
     uuid7,
 )
@@ -93,7 +94,7 @@ class Client:
         try:
             submitted = await self._submits.submit(order)
         except BaseException:
-            self.results.forget(order.id)
+            self.results.forget([order.id])
             raise
         return self._handle(order, submitted, decode)
 
@@ -113,8 +114,7 @@ class Client:
             try:
                 answers = await self._engine.submit(orders)
             except BaseException:
-                for order in orders:
-                    self.results.forget(order.id)
+                self.results.forget([order.id for order in orders])
                 raise
             for (_, decode), order, submitted in zip(batch, orders, answers, strict=True):
                 try:
@@ -153,10 +153,10 @@ class Client:
         if is_keyed:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
-            uuids = [uuid7(now_ms, self._chance.bits()) for _ in requests]
-        counts = self._engine.counts
+            uuids = run_of_uuids(uuid7(now_ms, self._chance.bits()), len(requests))
+        begin = execution_id(flow_partition(flow, self._engine.counts), "")
         return [
-            self._order(request, flow_execution_id(flow, uuid, counts), now_ms)
+            self._order(request, ExecutionId(begin + uuid), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
         ]
 
@@ -169,8 +169,7 @@ class Client:
             made = await self._engine.flows.submit(plan)
         finally:
             if made is None or not made.created:
-                for id in members:
-                    self.results.forget(id)
+                self.results.forget(members)
         return FlowHandle(plan.id, self._engine, self.results, members)
 
     def flow_handle(self, id: FlowId) -> FlowHandle:
@@ -193,7 +192,7 @@ class Client:
         self, order: Order, submitted: Submitted, decode: Callable[[bytes], R]
     ) -> Handle[R]:
         if not submitted.created:
-            self.results.forget(order.id)
+            self.results.forget([order.id])
         if submitted.error is not None:
             raise submitted.error
         return self.handle(submitted.id, decode)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from flowfabric.core.ids import ExecutionId
@@ -49,9 +49,10 @@ class Results:
             for id in list(islice(self._expected, max(len(self._expected) - EXPECTED_LIMIT, 0))):
                 del self._expected[id]
 
-    def forget(self, id: ExecutionId) -> None:
-        """It was not made now, or nobody knows: whether it has ended must be looked up."""
-        self._expected.pop(id, None)
+    def forget(self, ids: Iterable[ExecutionId]) -> None:
+        """They were not made now, or nobody knows: whether they have ended must be looked up."""
+        for id in ids:
+            self._expected.pop(id, None)
 
     async def wait(self, id: ExecutionId) -> Ended:
         """The execution with its result, once it is over. Raises when there is none such."""
@@ -87,15 +88,14 @@ class Results:
     def _hear(self, hint: Hint) -> None:
         if hint.foreign:
             self._foreign.set()
-        for ended in hint.finished:
-            self._deliver(ended)
-        for id in hint.ended:
-            self._heard(id)
+        self._deliver(hint.finished)
+        self._heard(hint.ended)
 
-    def _heard(self, id: ExecutionId) -> None:
-        self.forget(id)
-        if id in self._waiting:
-            self._ask(id)
+    def _heard(self, ids: Iterable[ExecutionId]) -> None:
+        for id in ids:
+            self._expected.pop(id, None)
+            if id in self._waiting:
+                self._ask(id)
 
     def _ask(self, id: ExecutionId) -> None:
         """Look at it soon, together with all others that somebody asks about meanwhile."""
@@ -129,7 +129,7 @@ class Results:
             if found is None:
                 self._fail(id, not_found(id))
             elif found.state in TERMINAL:
-                self._deliver(found)
+                self._deliver([found])
 
     async def _look_at_each(self, ids: Sequence[ExecutionId], error: Exception) -> None:
         """One of them cannot be read: only who waits for that one is to hear of it."""
@@ -139,11 +139,12 @@ class Results:
         for id in ids:
             await self._look_at([id])
 
-    def _deliver(self, ended: Ended) -> None:
-        self.forget(ended.id)
-        for future in self._waiting.pop(ended.id, ()):
-            if not future.done():
-                future.set_result(ended)
+    def _deliver(self, ends: Iterable[Ended]) -> None:
+        for ended in ends:
+            self._expected.pop(ended.id, None)
+            for future in self._waiting.pop(ended.id, ()):
+                if not future.done():
+                    future.set_result(ended)
 
     def _fail(self, id: ExecutionId, error: Exception) -> None:
         for future in self._waiting.pop(id, ()):
@@ -185,8 +186,7 @@ class Results:
             Feed(after=self._cursor, states=ends, limit=FEED)
         ):
             self._cursor = lines[-1].cursor
-            for line in lines:
-                self._heard(line.execution)
+            self._heard(line.execution for line in lines)
             if len(lines) < FEED:
                 return
 

@@ -8,6 +8,7 @@ before the write; the guard is data. What operators and clocks decide is in `ope
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
@@ -34,6 +35,8 @@ CATEGORY_LIMIT = 64
 OLD_COPY_MS = 1_000
 _SUCCESS = Ending(Outcome.SUCCESS)
 _COMPLETED = LogLine("completed")
+
+_replace: Callable[..., Execution] = msgspec.structs.replace
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -64,8 +67,7 @@ class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def lateness(order: Order, now_ms: int) -> InvalidInput | None:
     """Why it can be made no longer, if its deadline has passed. It may have been made before."""
-    deadline = _instant(order.deadline_ms, "deadline")
-    if deadline is None or deadline > now_ms:
+    if order.deadline_ms is None or instant_ms(order.deadline_ms, "deadline") > now_ms:
         return None
     return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
 
@@ -77,26 +79,74 @@ def submit(
 
     A member of a flow that waits for others is held back from the beginning (`deps_open`).
     """
-    _require_names(order.namespace, order.lane, order.kind)
-    policy = parse_policy(order.policy)
-    late = lateness(order, now_ms)
-    if create and late is not None:
-        raise late
-    limits = policy.timeout_policy
-    facts = Facts(
-        deadline_ms=_deadline(order, limits, now_ms),
-        next_kind=AttemptKind.INITIAL,
-        not_before_ms=_instant(order.delay_until_ms, "delay_until_ms"),
-        deps_open=deps_open,
+    terms = _Terms(
+        order.namespace,
+        order.lane,
+        order.kind,
+        names.note(order.creator, "creator") if order.creator else "",
+        order.policy,
+        names.priority(order.priority),
+        _instant(order.delay_until_ms, "delay_until_ms"),
+        _instant(order.deadline_ms, "deadline"),
     )
+    head = _new_head(terms, now_ms, flow, deps_open)
+    if create and (late := lateness(order, now_ms)) is not None:
+        raise late
     return Submission(
-        execution=_new_head(order, facts, limits, now_ms=now_ms, flow=flow),
+        execution=_replace(head, id=order.id),
         payload=names.body(order.payload, "payload"),
         tags=names.tags(order.tags) if order.tags else order.tags,
         key=None if order.key is None else names.idempotency_key(order.key),
         digest=names.note(order.digest, "digest") if order.digest else "",
-        key_until_ms=now_ms + policy.dedup_window_ms if order.key else 0,
+        key_until_ms=now_ms + parse_policy(order.policy).dedup_window_ms if order.key else 0,
         create=create,
+    )
+
+
+class _Terms(msgspec.Struct, frozen=True, gc=False):
+    """What orders that come together mostly have in common."""
+
+    namespace: str
+    lane: str
+    kind: str
+    creator: str
+    policy: str
+    priority: int
+    delay_until_ms: int | None
+    deadline_ms: int | None
+
+
+# All that is submitted in one moment on the same terms begins alike.
+@lru_cache(maxsize=1024)
+def _new_head(terms: _Terms, now_ms: int, flow: str, deps_open: bool) -> Execution:
+    """A head without its id."""
+    _require_names(terms.namespace, terms.lane, terms.kind)
+    limits = parse_policy(terms.policy).timeout_policy
+    facts = Facts(
+        deadline_ms=_deadline(terms.deadline_ms, limits, now_ms),
+        next_kind=AttemptKind.INITIAL,
+        not_before_ms=terms.delay_until_ms,
+        deps_open=deps_open,
+    )
+    settled = settle(facts, now_ms)
+    return Execution(
+        id=ExecutionId(""),
+        namespace=terms.namespace,
+        lane=terms.lane,
+        kind=terms.kind,
+        creator=terms.creator,
+        created_ms=now_ms,
+        updated_ms=now_ms,
+        policy=terms.policy,
+        priority=terms.priority,
+        attempt_left_ms=limits.attempt_timeout_ms,
+        not_before_ms=settled.not_before_ms,
+        deadline_ms=facts.deadline_ms,
+        state=settled.state,
+        reason=settled.reason,
+        due_ms=settled.due_ms,
+        flow=flow,
+        deps_open=deps_open,
     )
 
 
@@ -108,43 +158,16 @@ def _require_names(namespace: str, lane: str, kind: str) -> None:
     names.task_name(kind)
 
 
-def _deadline(order: Order, limits: TimeoutPolicy, now_ms: int) -> int | None:
+def _deadline(given_ms: int | None, limits: TimeoutPolicy, now_ms: int) -> int | None:
     """When it must have ended, said by the order or by its policy."""
-    if order.deadline_ms is not None:
-        return order.deadline_ms
     span = limits.execution_deadline_ms
-    return None if span is None else now_ms + span
+    if given_ms is not None or span is None:
+        return given_ms
+    return now_ms + span
 
 
 def _instant(value: int | None, field: str) -> int | None:
     return None if value is None else instant_ms(value, field)
-
-
-def _new_head(
-    order: Order, facts: Facts, limits: TimeoutPolicy, *, now_ms: int, flow: str
-) -> Execution:
-    settled = settle(facts, now_ms)
-    head = Execution(
-        id=order.id,
-        namespace=order.namespace,
-        lane=order.lane,
-        kind=order.kind,
-        creator=names.note(order.creator, "creator") if order.creator else "",
-        created_ms=now_ms,
-        updated_ms=now_ms,
-        policy=order.policy,
-        priority=names.priority(order.priority),
-        attempt_left_ms=limits.attempt_timeout_ms,
-        not_before_ms=settled.not_before_ms,
-        deadline_ms=facts.deadline_ms,
-        state=settled.state,
-        reason=settled.reason,
-        due_ms=settled.due_ms,
-    )
-    # Apart, because a call with more than 15 keywords takes three times as long.
-    if flow or facts.deps_open:
-        return msgspec.structs.replace(head, flow=flow, deps_open=facts.deps_open)
-    return head
 
 
 def held(lease: Lease) -> Held:

@@ -291,8 +291,11 @@ class Flows:
 
     def known_inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
         """The same for those whose flow is known here, without asking anybody."""
-        known = {lease.id: self._kept.inputs(lease) for lease in leases}
-        return {id: given for id, given in known.items() if given is not None}
+        return {
+            lease.head.id: given
+            for lease in leases
+            if (given := self._kept.inputs(lease)) is not None
+        }
 
     async def owed(self, id: FlowId, limit: int = PAGE) -> list[ExecutionId]:
         """Members of a cancelled flow that its cancel has not reached yet."""

@@ -41,7 +41,7 @@ class ArgumentCodec:
         self, name: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
     ) -> None:
         self._task = name
-        self._names = tuple(parameter.name for parameter in parameters)
+        self._has_defaults = any(each.default is not each.empty for each in parameters)
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for parameter in parameters:
             kind = hints.get(parameter.name, Any)
@@ -73,8 +73,9 @@ class ArgumentCodec:
         return payload
 
     def decode(self, payload: bytes) -> dict[str, object]:
-        values = self._decoder.decode(payload)
-        found = {name: getattr(values, name) for name in self._names}
+        found = msgspec.structs.asdict(self._decoder.decode(payload))
+        if not self._has_defaults:
+            return found
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
 

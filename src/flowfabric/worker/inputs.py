@@ -11,25 +11,31 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from flowfabric.core.flow.inputs import Passed
-from flowfabric.worker.codec import decode_any
+
+_arguments = msgspec.json.Decoder(dict[str, object])
+_unread = msgspec.json.Decoder(msgspec.Raw)
 
 
 def filled(payload: bytes, passed: Sequence[Passed]) -> bytes:
-    """The payload with every passed result in its place."""
+    """The payload with every passed result in its place, as it was written; raises `DecodeError`
+    when something of it is no JSON."""
     if not passed:
         return payload
-    arguments: object = decode_any(payload)
+    arguments = _arguments.decode(payload)
     for each in passed:
-        values = [decode_any(body) if body else None for body in each.results]
-        value = values if each.is_list else next(iter(values), None)
-        _put(arguments, each.path.split("/"), value)
+        value = [_value(body) for body in each.results] if each.is_list else _value(each.results[0])
+        _put(arguments, each.path, value)
     return msgspec.json.encode(arguments)
 
 
-def _put(inside: object, path: Sequence[str], value: object) -> None:
-    for step in path[:-1]:
+def _value(result: bytes | None) -> msgspec.Raw | None:
+    return _unread.decode(result) if result else None
+
+
+def _put(inside: object, path: str, value: object) -> None:
+    *steps, last = path.split("/")
+    for step in steps:
         inside = _step(inside, step)
-    last = path[-1]
     if isinstance(inside, dict):
         inside[unescaped(last)] = value
     elif isinstance(inside, list) and last.isdecimal() and int(last) < len(inside):
@@ -49,4 +55,6 @@ def escaped(key: str) -> str:
 
 
 def unescaped(key: str) -> str:
+    if "~" not in key:
+        return key
     return key.replace("~2", "\n").replace("~1", "/").replace("~0", "~")

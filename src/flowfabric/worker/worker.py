@@ -149,11 +149,13 @@ class Worker:
         self._keeper.hold(worth)
         members = [lease for lease in worth if lease.head.flow]
         known = self._engine.flows.known_inputs(members)
-        handed = self._ask_inputs([lease for lease in members if lease.id not in known])
+        handed = self._ask_inputs([lease for lease in members if lease.head.id not in known])
+        loop = asyncio.get_running_loop()
         for lease in worth:
-            given = known.get(lease.id, handed) if lease.head.flow else None
-            task = asyncio.get_running_loop().create_task(self._attempt(lease, given))
-            self._running[lease.head.id, lease.head.epoch] = (lease, task)
+            head = lease.head
+            given = known.get(head.id, handed) if head.flow else None
+            task = loop.create_task(self._attempt(lease, given))
+            self._running[head.id, head.epoch] = (lease, task)
 
     def _may_follow(self, count: int) -> Follow | None:
         """How this worker would go on with what its outcomes set free: not while it stops, and not
@@ -246,8 +248,12 @@ class Worker:
         try:
             if handler is None:
                 outcome = unknown_task(lease)
+            elif isinstance(given, asyncio.Task) and (given := await _answer(given, lease)) is None:
+                outcome = Released(lease)
             else:
-                outcome = await self._run(lease, handler, given)
+                outcome = await run_attempt(
+                    lease, handler, self._engine.progress, self._threads, passed=given or ()
+                )
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back, but not while a
             # thread still does it: then the lease runs out by itself.
@@ -264,23 +270,6 @@ class Worker:
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
-
-    async def _run(self, lease: Lease, handler: Handler, given: Given) -> Outcome:
-        passed = given if isinstance(given, list) else []
-        if isinstance(given, asyncio.Task):
-            try:
-                passed = (await asyncio.shield(given)).get(lease.id, [])
-            except FlowFabricError as error:
-                logger.warning(
-                    "inputs of %s could not be read: %s",
-                    lease.id,
-                    error,
-                    extra={"execution": lease.id, "error": error.code},
-                )
-                return Released(lease)
-        return await run_attempt(
-            lease, handler, self._engine.progress, self._threads, passed=passed
-        )
 
     def _finished(
         self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
@@ -353,3 +342,17 @@ class Worker:
         tasks = [task for _, task in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+async def _answer(handed: Handed, lease: Lease) -> list[Passed] | None:
+    """What one of those gets who were asked about; None when that could not be read."""
+    try:
+        return (await asyncio.shield(handed)).get(lease.id, [])
+    except FlowFabricError as error:
+        logger.warning(
+            "inputs of %s could not be read: %s",
+            lease.id,
+            error,
+            extra={"execution": lease.id, "error": error.code},
+        )
+        return None
