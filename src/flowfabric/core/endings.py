@@ -37,6 +37,16 @@ _LIFECYCLE: dict[Outcome, AttemptLifecycle] = {
 }
 
 
+# Nothing waits for it, nobody holds it, and no timer runs.
+_OVER: dict[str, Value] = {
+    "reason": Reason.NONE,
+    "lease_until_ms": None,
+    "attempt_until_ms": None,
+    "worker": "",
+    "due_ms": None,
+}
+
+
 class Ending(NamedTuple):
     outcome: Outcome
     detail: str = ""
@@ -47,20 +57,18 @@ def ended(
     head: Execution, ending: Ending, now_ms: int, attempt_state: AttemptState
 ) -> dict[str, Value]:
     """The columns of an execution that is over, and when it may go; a member goes with its flow."""
-    kept_ms = retention_of(head.policy).kept_ms(ending.outcome)
+    purge_ms = None
+    if not head.flow:
+        purge_ms = now_ms + retention_of(head.policy).kept_ms(ending.outcome)
     return {
         "state": _STATE[ending.outcome],
-        "reason": Reason.NONE,
         "attempt_state": attempt_state,
         "outcome_detail": ending.detail,
         "outcome_category": ending.category,
         "ended_ms": now_ms,
         "updated_ms": now_ms,
-        "lease_until_ms": None,
-        "attempt_until_ms": None,
-        "worker": "",
-        "due_ms": None,
-        "purge_ms": None if head.flow else now_ms + kept_ms,
+        "purge_ms": purge_ms,
+        **_OVER,
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -174,6 +174,11 @@ def parse_uuid(text: object, field: str) -> str:
 def partition_of(execution_id: ExecutionId) -> int:
     """The partition written in an id that was parsed or minted before; checks nothing."""
     return int(execution_id[_INDEX_START : execution_id.index("}")])
+
+
+def partitions_among(ids: Iterable[ExecutionId]) -> int:
+    """In how many partitions these are."""
+    return len({id[: id.index("}")] for id in ids})
 
 
 def execution_id(partition: int, uuid_text: str) -> ExecutionId:

@@ -35,6 +35,8 @@ CATEGORY_LIMIT = 64
 OLD_COPY_MS = 1_000
 _SUCCESS = Ending(Outcome.SUCCESS)
 _COMPLETED = LogLine("completed")
+_WORKER, _TERMINAL = Writer.WORKER, AttemptState.TERMINAL
+_ENDED_SUCCESS = AttemptLifecycle.ENDED_SUCCESS
 
 _replace: Callable[..., Execution] = msgspec.structs.replace
 
@@ -171,7 +173,8 @@ def _instant(value: int | None, field: str) -> int | None:
 
 
 def held(lease: Lease) -> Held:
-    return Held(lease.epoch, lease.token, lease.started)
+    head = lease.head
+    return Held(head.epoch, head.lease_token, lease.started)
 
 
 def working(lease: Lease) -> Held:
@@ -180,7 +183,7 @@ def working(lease: Lease) -> Held:
         raise InvalidInput(
             "has not started", field="lease", hint="start the grant, and use the lease it answers"
         )
-    return held(lease)
+    return Held(lease.head.epoch, lease.head.lease_token)
 
 
 def start(lease: Lease, now_ms: int) -> Transition:
@@ -229,17 +232,11 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
 
 def complete(lease: Lease, now_ms: int, result: bytes, *, leaves_line: bool = True) -> Transition:
     names.body(result, "result")
-    attempt = attempt_of(lease.head, AttemptLifecycle.ENDED_SUCCESS, now_ms, result=result)
-    patch = ended(lease.head, _SUCCESS, now_ms, AttemptState.TERMINAL)
-    return Transition(
-        lease.id,
-        working(lease),
-        Writer.WORKER,
-        patch,
-        _COMPLETED,
-        attempt,
-        line=end_of(lease.head, patch, now_ms) if leaves_line else None,
-    )
+    head = lease.head
+    attempt = attempt_of(head, _ENDED_SUCCESS, now_ms, result=result)
+    patch = ended(head, _SUCCESS, now_ms, _TERMINAL)
+    line = end_of(head, patch, now_ms) if leaves_line else None
+    return Transition(head.id, working(lease), _WORKER, patch, _COMPLETED, attempt, line=line)
 
 
 def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = True) -> Transition:

@@ -28,6 +28,7 @@ from flowfabric.core.states import (
 Value = str | int | bool | None
 
 NO_ATTEMPT = -1
+_GRANTED = Reason.GRANTED
 
 
 class Admission(StrEnum):
@@ -228,7 +229,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     @property
     def started(self) -> bool:
         """False for a grant that has not begun its attempt."""
-        return self.head.reason is not Reason.GRANTED
+        return self.head.reason is not _GRANTED
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):

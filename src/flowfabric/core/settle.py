@@ -14,6 +14,8 @@ import msgspec
 from flowfabric.core.model import Admission, Execution, Loss, Value
 from flowfabric.core.states import AttemptKind, Reason, State
 
+_ADMITTED, _DELAYED = Admission.NONE, State.DELAYED
+
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that can keep an execution from running."""
@@ -97,7 +99,7 @@ def _situation(facts: Facts, now_ms: int) -> tuple[State, Reason]:
         return _BY_DEPENDENCIES
     if facts.not_before_ms is not None and facts.not_before_ms > now_ms:
         return State.DELAYED, _delay_reason(facts.next_kind)
-    if facts.admission is not Admission.NONE:
+    if facts.admission is not _ADMITTED:
         return _ADMISSION[facts.admission]
     return _LOST[facts.lost]
 
@@ -110,9 +112,9 @@ def _delay_reason(next_kind: AttemptKind) -> Reason:
 
 def _next_due(state: State, facts: Facts) -> int | None:
     wake = None
-    if state is State.DELAYED:
+    if state is _DELAYED:
         wake = facts.not_before_ms
-    elif facts.admission is not Admission.NONE:
+    elif facts.admission is not _ADMITTED:
         wake = facts.recheck_ms
     return facts.deadline_ms if wake is None else earliest(wake, facts.deadline_ms)
 

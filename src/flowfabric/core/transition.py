@@ -14,7 +14,7 @@ import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
-from flowfabric.core.ids import ExecutionId, FlowId, partition_of
+from flowfabric.core.ids import ExecutionId, FlowId, partitions_among
 from flowfabric.core.model import (
     WRITABLE,
     Attempt,
@@ -27,6 +27,7 @@ from flowfabric.core.model import (
     Value,
     Writer,
 )
+from flowfabric.core.settle import earliest
 from flowfabric.core.states import (
     ALLOWED,
     ATTEMPT_STATES,
@@ -47,6 +48,10 @@ DETAIL_LIMIT = 400
 _CONTROLS = dict.fromkeys(set(range(32)) - {9, 10, 13}, "\N{REPLACEMENT CHARACTER}")
 
 Patch = Mapping[str, Value]
+
+# What is asked for each member of each flow: before Python 3.12, a look into an enum costs as much
+# as a call.
+_ACTIVE, _ENDED = State.ACTIVE, LineKind.ENDED
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -95,29 +100,29 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     line: Line | None = None
 
     def __post_init__(self) -> None:
-        guard, patch = self.guard, self.patch
-        before = State.ACTIVE if isinstance(guard, Held) else guard.state
+        guard, patch, writer = self.guard, self.patch, self.writer
+        if not WRITABLE[writer].issuperset(patch):
+            extra = sorted(set(patch) - WRITABLE[writer])
+            raise IllegalTransition(f"{writer} may not write {', '.join(extra)}")
         _require_legal(
-            self.writer,
-            tuple(patch),
-            before,
-            (patch.get("state"), patch.get("reason"), patch.get("attempt_state")),
+            writer,
+            _ACTIVE if isinstance(guard, Held) else guard.state,
+            patch.get("state"),
+            patch.get("reason"),
+            patch.get("attempt_state"),
         )
 
 
 # Few different transitions exist, and millions of each are made: a legal one is judged once.
 @lru_cache(maxsize=4096)
-def _require_legal(
-    writer: Writer, columns: tuple[str, ...], before: State, after: tuple[Value, Value, Value]
-) -> None:
-    extra = sorted(set(columns) - WRITABLE[writer])
-    if extra:
-        raise IllegalTransition(f"{writer} may not write {', '.join(extra)}")
-    if after[0] is None:
+def _require_legal(writer: Writer, before: State, *after: Value) -> None:
+    """`after`: the state, the reason and the attempt state that are written, None for none."""
+    written, reason, attempt_state = after
+    if written is None:
         if after != (None, None, None):
             raise IllegalTransition("a reason or an attempt state comes with a state")
         return
-    state, reason, attempt_state = State(str(after[0])), after[1], after[2]
+    state = State(str(written))
     if writer is Writer.HANDOVER and State.WAITING in ALLOWED[before]:
         # Two steps in one: it waits for no longer than the write takes.
         before = State.WAITING
@@ -162,10 +167,11 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         changed = [t.id for t in self.transitions]
-        scopes = {partition_of(id) for id in changed}
-        if len(scopes) + bool(self.lanes) > 1:
+        if partitions_among(changed) + bool(self.lanes) > 1:
             raise IllegalTransition("a changeset of several scopes could be written in part")
-        refuse_doubles([*changed, *[member.execution.id for member in self.members]])
+        if self.members:
+            changed += [member.execution.id for member in self.members]
+        refuse_doubles(changed)
         if self.lanes:
             refuse_doubles([change.name for change in self.lanes])
         if self.new_flows or self.flows or self.members:
@@ -174,14 +180,15 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
     @property
     def owners(self) -> list[FlowId]:
         """The flows that it is about: one, or none."""
-        return [*(flow.id for flow in self.new_flows), *(flow.id for flow in self.flows)]
+        about: tuple[Flow | FlowPatch, ...] = (*self.new_flows, *self.flows)
+        return [flow.id for flow in about]
 
 
 def _require_one_flow(changes: Changeset) -> None:
     if len(changes.new_flows) + len(changes.flows) != 1:
         raise IllegalTransition("a changeset is about one flow")
     for change in changes.flows:
-        require_columns(change)
+        require_columns(*change.patch)
 
 
 class Applied(NamedTuple):
@@ -200,10 +207,11 @@ class Rejected(NamedTuple):
 def refuse_doubles_in(batch: Sequence[Changeset]) -> None:
     """Changesets of one call are independent: no record is in two of them, and none is both
     written and removed."""
-    refuse_doubles([t.id for changes in batch for t in changes.transitions])
-    refuse_doubles([lane.name for changes in batch for lane in changes.lanes])
-    refuse_doubles([id for changes in batch for id in changes.owners])
-    refuse_doubles([member.execution.id for changes in batch for member in changes.members])
+    if len(batch) > 1:
+        refuse_doubles([t.id for changes in batch for t in changes.transitions])
+        refuse_doubles([lane.name for changes in batch for lane in changes.lanes])
+        refuse_doubles([id for changes in batch for id in changes.owners])
+        refuse_doubles([member.execution.id for changes in batch for member in changes.members])
     for changes in batch:
         if changes.done:
             _refuse_lines_for_nothing(changes)
@@ -231,8 +239,8 @@ def end_of(row: Execution, patch: Patch, now_ms: int) -> Line | None:
     return Line(
         flow=FlowId(row.flow),
         at_ms=now_ms,
-        id=line_id(LineKind.ENDED, row.id, row.replay_count, outcome),
-        kind=LineKind.ENDED,
+        id=line_id(_ENDED, row.id, row.replay_count, outcome),
+        kind=_ENDED,
         execution=row.id,
         generation=row.replay_count,
         about=outcome,
@@ -256,36 +264,43 @@ def clip(text: str, limit_bytes: int = DETAIL_LIMIT) -> str:
 
 def claimed(row: Execution, ask: Claim) -> dict[str, Value]:
     """What a claim copies into the head. It decides nothing: the answers are already there."""
-    lease_until = ask.now_ms + ask.ttl_ms
+    now_ms, left = ask.now_ms, row.attempt_left_ms if ask.start else None
+    lease_until = now_ms + ask.ttl_ms
+    due = earliest(lease_until, row.deadline_ms)
     patch: dict[str, Value] = {
-        "state": State.ACTIVE,
+        "state": _ACTIVE,
         "epoch": row.epoch + 1,
         "lease_token": ask.token,
         "lease_until_ms": lease_until,
         "renewed_ms": None,
         "worker": ask.worker,
-        "updated_ms": ask.now_ms,
+        "updated_ms": now_ms,
+        "due_ms": due if left is None else earliest(due, now_ms + left),
     }
-    if not ask.start:
-        due = _earliest(lease_until, row.deadline_ms)
-        return patch | {"reason": Reason.GRANTED, "due_ms": due}
-    patch |= begin(row, ask.now_ms)
-    patch["due_ms"] = _earliest(lease_until, row.deadline_ms, patch["attempt_until_ms"])
+    patch |= begin(row, now_ms) if ask.start else _GRANTED
     return patch
+
+
+_GRANTED: dict[str, Value] = {"reason": Reason.GRANTED}
+
+
+_BEGUN: dict[str, Value] = {
+    "reason": Reason.NONE,
+    "attempt_state": AttemptState.RUNNING,
+    "lost": Loss.NONE,
+}
 
 
 def begin(row: Execution, now_ms: int) -> dict[str, Value]:
     """The columns that say which attempt runs: copied from what the last decision wrote."""
     left = row.attempt_left_ms
     return {
-        "reason": Reason.NONE,
-        "attempt_state": AttemptState.RUNNING,
+        **_BEGUN,
         "attempt": row.next_attempt,
         "attempt_kind": row.next_kind,
         "attempt_started_ms": now_ms,
         "attempt_until_ms": None if left is None else now_ms + left,
         "started_ms": now_ms if row.started_ms is None else row.started_ms,
-        "lost": Loss.NONE,
     }
 
 
@@ -294,7 +309,7 @@ _replace: Callable[..., Execution] = msgspec.structs.replace
 
 def patched(row: Execution, patch: Patch) -> Execution:
     """The row after a patch; its `rev` has risen by one."""
-    return _replace(row, **{**patch, "rev": row.rev + 1})
+    return _replace(row, **patch, rev=row.rev + 1)
 
 
 def guard_holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:
@@ -333,7 +348,3 @@ def shift_taken(known: Shift | None, ask: Shift, now_ms: int) -> Shift | None:
         return None
     report = ask.report or (known.report if known else "")
     return Shift(ask.name, ask.owner, ask.until_ms, report)
-
-
-def _earliest(*instants: Value) -> int:
-    return min(instant for instant in instants if isinstance(instant, int))

@@ -9,7 +9,7 @@ an `apply` that leaves a line.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -99,7 +99,7 @@ class DirectEnds:
     async def _write(self, outcomes: Sequence[Outcome], claim: Claim | None) -> _Written:
         now_ms = self._clock.now_ms()
         ends = self._ends(outcomes, now_ms)
-        jobs = [job for mine in ends.values() if (job := self._job(mine, now_ms)) is not None]
+        jobs = self._jobs(ends, now_ms)
         if not jobs:
             return _Written({}, [])
         if claim is not None:
@@ -131,21 +131,25 @@ class DirectEnds:
                     ends.setdefault(flow, []).append(_End(place, outcome, decided, line))
         return ends
 
-    def _job(self, ends: Sequence[_End], now_ms: int) -> Job | None:
-        ended = [patched(end.outcome.lease.head, end.transition.patch) for end in ends]
-        view = self._known.view(ended[0].flow, ended)
-        if view is None or view.flow is None or is_for_dispatchers(view.flow):
-            return None
-        return Job(
-            view.flow,
-            [end.line for end in ends],
-            now_ms,
-            view=view,
-            is_leased=False,
-            is_all=False,
-            ends=[end.transition for end in ends],
-            ended=ended,
-        )
+    def _jobs(self, ends: Mapping[str, Sequence[_End]], now_ms: int) -> list[Job]:
+        ended = {
+            flow: [patched(end.outcome.lease.head, end.transition.patch) for end in mine]
+            for flow, mine in ends.items()
+        }
+        return [
+            Job(
+                view.flow,
+                [end.line for end in ends[flow]],
+                now_ms,
+                view=view,
+                is_leased=False,
+                is_all=False,
+                ends=[end.transition for end in ends[flow]],
+                ended=ended[flow],
+            )
+            for flow, view in self._known.views(ended).items()
+            if view.flow is not None and not is_for_dispatchers(view.flow)
+        ]
 
     def _offer(self, jobs: Sequence[Job], claim: Claim) -> None:
         """Each end can be followed by one of those that it sets free: the others are for all."""
@@ -154,5 +158,5 @@ class DirectEnds:
             limit = min(len(job.ends), room)
             room -= limit
             if limit:
-                job.claim = msgspec.structs.replace(claim, limit=limit)
+                job.claim, job.takes_up_to = claim, limit
                 job.among = self._known.payloads(job.flow.id)

@@ -36,12 +36,14 @@ async def inputs(
     for view in views:
         entering: dict[ExecutionId, list[Edge]] = {}
         for edge in view.edges:
-            entering.setdefault(edge.downstream, []).append(edge)
-        groups: dict[ExecutionId, list[Group]] = {}
+            handing = entering.setdefault(edge.downstream, [])
+            if passes(edge):
+                handing.append(edge)
+        groups: dict[ExecutionId, dict[str, Group]] = {}
         for group in view.groups:
-            groups.setdefault(group.downstream, []).append(group)
+            groups.setdefault(group.downstream, {})[group.name] = group
         for id, edges in entering.items():
-            found[id] = passed(edges, groups.get(id, []), lambda up, n: results.get((up, n)))
+            found[id] = passed(edges, groups.get(id, {}), results)
     return found
 
 

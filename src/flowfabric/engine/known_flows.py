@@ -32,6 +32,8 @@ _Key = tuple[ExecutionId, str, ExecutionId]
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace
 _in_order = attrgetter("upstream", "downstream", "group")
+_PENDING = EdgeState.PENDING
+_NONE: Mapping[str, Group] = {}
 
 
 class _Known:
@@ -61,23 +63,25 @@ class _Known:
             self.entering[downstream] = (*self.entering.get(downstream, ()), key)
             self.leaving[upstream] = (*self.leaving.get(upstream, ()), key)
 
-    def groups_of(self, ids: Iterable[ExecutionId]) -> list[Group]:
-        return [group for id in ids for group in self.groups.get(id, {}).values()]
-
     def view(self, ended: Sequence[Execution]) -> View:
         """What a look at the edges that leave these members would show."""
-        edges = [
-            edge
-            for head in ended
-            for key in self.leaving.get(head.id, ())
-            if (edge := self.edges[key]).state is EdgeState.PENDING
-        ]
+        edges: list[Edge] = []
+        groups: list[Group] = []
+        heads: dict[ExecutionId, Execution] = {}
+        for end in ended:
+            for key in self.leaving.get(end.id, ()):
+                edge = self.edges[key]
+                if edge.state is _PENDING:
+                    edges.append(edge)
         if len(edges) > 1:
             edges.sort(key=_in_order)
-        waiting = {edge.downstream: self.heads.get(edge.downstream) for edge in edges}
-        heads = {id: head for id, head in waiting.items() if head is not None}
-        heads |= {head.id: head for head in ended}
-        return View(flow=self.flow, edges=edges, groups=self.groups_of(waiting), heads=heads)
+        for id in dict.fromkeys([edge.downstream for edge in edges]):
+            groups += self.groups.get(id, _NONE).values()
+            if (head := self.heads.get(id)) is not None:
+                heads[id] = head
+        for end in ended:
+            heads[end.id] = end
+        return View(flow=self.flow, edges=edges, groups=groups, heads=heads)
 
     def write(self, changes: Changeset, heads: Iterable[Execution]) -> None:
         """What a commit has made of it; `heads` are some of its members as they are now."""
@@ -114,17 +118,19 @@ class _Known:
 
     def inputs(self, lease: Lease) -> list[Passed] | None:
         """What this member is handed; None if it is not known, or has changed since its release."""
-        known = self.heads.get(lease.id)
+        known = self.heads.get(lease.head.id)
         # Set free and claimed in one write, or in two.
         if known is None or lease.head.rev - known.rev not in (0, 1):
             return None
-        edges = [self.edges[key] for key in self.entering.get(known.id, ())]
-        handing = [edge for edge in edges if passes(edge)]
         results = self.results
-        if not all((edge.upstream, edge.attempt) in results for edge in handing):
-            return None
-        groups = self.groups.get(known.id, {}).values()
-        return passed(handing, groups, lambda up, n: results.get((up, n)))
+        handing: list[Edge] = []
+        for key in self.entering.get(known.id, ()):
+            edge = self.edges[key]
+            if passes(edge):
+                if (edge.upstream, edge.attempt) not in results:
+                    return None
+                handing.append(edge)
+        return passed(handing, self.groups.get(known.id, _NONE), results)
 
 
 class KnownFlows:
@@ -173,10 +179,12 @@ class KnownFlows:
         known = self._flows.pop(flow, None)
         self._bytes -= 0 if known is None else known.bytes
 
-    def view(self, flow: str, ended: Sequence[Execution]) -> View | None:
+    def views(self, ended: Mapping[str, Sequence[Execution]]) -> dict[str, View]:
+        """By flow what a look at what follows from the ends of these members would show, of those
+        that are known."""
         with self._lock:
-            known = self._flows.get(flow)
-            return None if known is None else known.view(ended)
+            known = self._flows
+            return {flow: known[flow].view(mine) for flow, mine in ended.items() if flow in known}
 
     def payloads(self, flow: str) -> Mapping[ExecutionId, bytes]:
         """Of its members, but for long ones."""
@@ -242,4 +250,5 @@ def _records(made: Changeset) -> int:
 
 
 def _leaves_lines(changes: Changeset) -> bool:
-    return bool(changes.lines) or any(t.line is not None for t in changes.transitions)
+    made = [t.line for t in changes.transitions if t.line is not None]
+    return bool(made or changes.lines)

@@ -44,6 +44,8 @@ class Learning:
 
     async def wait(self, flows: Iterable[str]) -> None:
         """Until these are known, as far as they are being read in this event loop."""
+        if not self._under_way:
+            return
         here = asyncio.get_running_loop()
         tasks = {self._under_way[flow] for flow in flows if flow in self._under_way}
         mine = [task for task in tasks if task.get_loop() is here]

@@ -43,6 +43,8 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
 
 
+_COMPLETED = State.COMPLETED
+
 Outcome = Completed | Failed | Delayed | Released
 
 
@@ -115,7 +117,7 @@ def answer(
 def ends_of(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> tuple[Ended, ...]:
     """The completions among the answers: whoever waits for one here need not read it again."""
     return tuple(
-        Ended(answer.id, State.COMPLETED, "", "", outcome.result)
+        Ended(answer.id, _COMPLETED, "", "", outcome.result)
         for outcome, answer in zip(outcomes, answers, strict=True)
         if isinstance(outcome, Completed) and answer.error is None and not answer.repeated
     )

@@ -55,16 +55,17 @@ class Job:
 
     `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
     ends that the lines are about are written in the same commit, and the lines never are; `ended`:
-    their members as they are then. `taken`: members that `claim` asks for and these set free.
+    their members as they are then. `taken`: members that `claim` asks for and these set free, of
+    which it `takes_up_to` so many.
     """
 
     flow: Flow
     lines: list[Line]
     claimed_ms: int
     tries: int = 0
-    answers: list[Answer] = field(default_factory=list)
+    answers: Sequence[Answer] = ()
     moved: int = 0
-    decided: list[Group] = field(default_factory=list)
+    decided: Sequence[Group] = ()
     is_done: bool = True
     view: View | None = None
     is_leased: bool = True
@@ -72,6 +73,7 @@ class Job:
     ends: Sequence[Transition] = ()
     ended: Sequence[Execution] = ()
     claim: Claim | None = None
+    takes_up_to: int = 0
     among: Mapping[ExecutionId, bytes] = field(default_factory=dict)
     taken: Sequence[Execution] = ()
     # By line what followed from it in earlier rounds, and how many edges they saw.
@@ -152,13 +154,16 @@ class Rounds:
         ]
         answers = await self._store.commit_each(batch, now_ms) if batch else []
         done: set[FlowId] = set()
+        lines = 0
         for (job, _), work, changes, is_done in zip(live, works, batch, answers, strict=True):
             if is_done:
                 done.add(job.flow.id)
+                lines += len(work.done)
                 self._known.write(changes, job.ends, [*job.ended, *job.taken])
-                self._tell(job, work)
+                self._tell(job)
             else:
                 self._known.leave(job.flow.id)
+        self._counts.count(telemetry.LINES_DONE, by=lines)
         for flow in walks:
             self._reopening.written(flow, is_done=flow in done)
         return [job.flow.id in done for job in jobs]
@@ -179,15 +184,17 @@ class Rounds:
             work = Round(job.flow, now_ms, job.claimed_ms, has_lines=not job.ends)
             for end in job.ends:
                 work.write(end)
-            ends = on_ends(work, job.of(LineKind.ENDED), view, EDGES_LIMIT)
+            lines = job.lines if job.ends else job.of(LineKind.ENDED)
+            ends = on_ends(work, lines, view, EDGES_LIMIT)
             if job.claim is not None:
-                job.taken = hand_over(work, job.claim, job.among)
-            job.answers, job.decided, job.moved = list(ends.answers), ends.decided, 0
+                job.taken = hand_over(work, job.claim, job.takes_up_to, job.among)
+            job.answers, job.decided, job.moved = ends.answers, ends.decided, 0
             for group in ends.strange:
                 dispatch_log.strange(group)
             for edge in ends.dangling:
                 dispatch_log.leads_nowhere(edge)
-            self.lose(job.flow.id, view.unreadable)
+            if view.unreadable:
+                self.lose(job.flow.id, view.unreadable)
             works.append(work)
         await self._owe(jobs, works)
         await self._look_further(jobs, works, views)
@@ -255,8 +262,7 @@ class Rounds:
         handle = on_cancel_flow if page.kind is LineKind.CANCEL_FLOW else on_open_flow
         job.moved = handle(work, page, view.members, is_last=len(view.members) < PAGE)
 
-    def _tell(self, job: Job, work: Round) -> None:
-        self._counts.count(telemetry.LINES_DONE, by=len(work.done))
+    def _tell(self, job: Job) -> None:
         for group in job.decided:
             self._counts.count(telemetry.GROUP_POLICY, group.join)
         for answer in job.answers:
@@ -282,14 +288,18 @@ def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     if flow.due_ms is not None and flow.due_ms <= work.now_ms:
         has_ended = 0 < flow.total <= work.ended
         if flow.state is FlowState.OPEN and not has_ended:
-            job.is_done, job.answers, job.decided = False, [], []
+            job.is_done, job.answers, job.decided = False, (), ()
             return cancel_flow(flow, work.now_ms, CancelPolicy.CANCEL_ALL, DEADLINE)
         work.patch["due_ms"] = None
-    # Lines that were put back keep nobody else from the flow.
-    handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
-    is_left = not job.is_all or len(job.lines) > handled
-    job.is_done = not (is_left or work.leaves_work)
+    job.is_done = job.is_all and not _is_left(job, work)
     return work.changeset(busy_until_ms=0 if job.is_done else busy_until_ms)
+
+
+def _is_left(job: Job, work: Round) -> bool:
+    """Whether there is more to do with the flow at once: lines that were put back keep nobody else
+    from it."""
+    handled = len(work.done) + sum(line.next_try_ms > work.now_ms for line in work.lines)
+    return len(job.lines) > handled or work.leaves_work
 
 
 def _further(job: Job, work: Round, view: View) -> Sight | None:

@@ -17,6 +17,8 @@ from flowfabric.core.model import Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL, State
 from flowfabric.core.transition import Changeset, Transition
 
+_ACTIVE = State.ACTIVE
+
 
 class Hint(NamedTuple):
     """What may have changed.
@@ -59,7 +61,7 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
             due.append(due_ms)
         if state in TERMINAL:
             ended.append(transition.id)
-        if "epoch" in transition.patch and state is not State.ACTIVE:
+        if "epoch" in transition.patch and state is not _ACTIVE:
             fenced.append(transition.id)
         if transition.line is not None:
             lines.append(transition.line)

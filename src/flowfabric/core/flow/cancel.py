@@ -23,6 +23,7 @@ from flowfabric.errors import FlowAlreadyTerminal
 DEADLINE = "flow_deadline"
 CANCELLED = "flow_cancelled"
 
+_CANCELLED = FlowState.CANCELLED
 _PENDING = tuple(state for state in State if state in RUNNABLE)
 _ALL = tuple(state for state in State if state not in TERMINAL)
 
@@ -62,7 +63,7 @@ def cancel_line(flow: Flow, now_ms: int) -> Line:
 
 def owed_states(flow: Flow) -> tuple[State, ...]:
     """Which members the cancel of this flow is about; none while it goes on."""
-    if flow.state is not FlowState.CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
+    if flow.state is not _CANCELLED or flow.cancel_policy == CancelPolicy.FLOW_ONLY:
         return ()
     return _PENDING if flow.cancel_policy == CancelPolicy.CANCEL_PENDING else _ALL
 

@@ -65,12 +65,9 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     detail: Mapping[str, Value]
 
 
-def require_columns(change: FlowPatch) -> None:
-    _require(tuple(change.patch))
-
-
 @lru_cache(maxsize=256)
-def _require(columns: tuple[str, ...]) -> None:
+def require_columns(*columns: str) -> None:
+    """Of a flow, nobody may write others."""
     extra = sorted(set(columns) - WRITABLE)
     if extra:
         raise IllegalTransition(f"nobody may write {', '.join(extra)} of a flow")

@@ -31,10 +31,17 @@ from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Value
-from flowfabric.core.states import SHAPE, TERMINAL, State
+from flowfabric.core.states import SHAPE, TERMINAL, Outcome, State
 from flowfabric.core.transition import Transition
 
 MISSING = "missing"
+
+_PENDING, _SATISFIED, _IMPOSSIBLE = (
+    GroupState.PENDING,
+    GroupState.SATISFIED,
+    GroupState.IMPOSSIBLE,
+)
+_EDGE_SATISFIED, _SKIPPED = EdgeState.SATISFIED, State.SKIPPED
 
 
 class Advanced(msgspec.Struct, frozen=True, gc=False):
@@ -70,11 +77,14 @@ class Ends(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acted(msgspec.Struct, frozen=True, gc=False):
-    """A line that is acted on, every edge that leaves its member, and those that can be."""
+    """A line that is acted on, its member and how that ended, every edge that leaves it, and
+    those that can be."""
 
     line: Line
-    every: list[Edge]
-    edges: list[Edge]
+    head: Execution
+    outcome: Outcome
+    every: Sequence[Edge]
+    edges: Sequence[Edge]
 
 
 def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
@@ -98,25 +108,24 @@ def on_ends(work: Round, lines: Sequence[Line], view: View, limit: int) -> Ends:
             work.finish(line)
             answers.append(Answer(line, NoOp("superseded" if head else MISSING)))
         elif frontier is None or line.execution <= frontier:
-            every = leaving.get(line.execution, [])
+            every: Sequence[Edge] = leaving.get(line.execution, ())
             edges = [edge for edge in every if edge.downstream not in lost] if lost else every
-            acted.append(Acted(line, every, edges))
+            acted.append(Acted(line, head, SHAPE[head.state].outcome, every, edges))
     decided, strange = _resolve(work, acted)
-    waited = dict.fromkeys([group.downstream for group in decided])
-    skipped = {id for id in waited if move(work, id) is State.SKIPPED}
+    skipped = _move(work, decided)
     dangling: list[Edge] = []
     for act in acted:
-        line, every, edges = act.line, act.every, act.edges
-        nowhere = [edge for edge in edges if work.head(edge.downstream) is None]
+        line = act.line
+        nowhere = [edge for edge in act.edges if work.head(edge.downstream) is None]
         dangling += nowhere
-        skips = sum(edge.downstream in skipped for edge in edges) if skipped else 0
-        advanced = Advanced(len(edges) - len(nowhere), skips)
-        is_left = len(edges) < len(every) or line.execution in broken
+        skips = sum(edge.downstream in skipped for edge in act.edges) if skipped else 0
+        advanced = Advanced(len(act.edges) - len(nowhere), skips)
+        is_left = len(act.edges) < len(act.every) or line.execution in broken
         if is_left:
             work.put_back(line)
         elif line.execution != frontier:
-            _finish(work, line, advanced)
-        seen = len(every) + broken.get(line.execution, 0)
+            _finish(work, act, advanced)
+        seen = len(act.every) + broken.get(line.execution, 0)
         goes_on = line.execution == frontier and not is_left
         answers.append(Answer(line, advanced, seen, goes_on))
     return Ends(answers, decided, strange, dangling)
@@ -150,10 +159,11 @@ def _frontier(edges: Sequence[Edge], broken: Mapping[str, int], limit: int) -> s
 
 
 def _resolve(work: Round, acted: Iterable[Acted]) -> tuple[list[Group], list[Group]]:
-    touched: dict[GroupKey, list[tuple[Edge, Line]]] = {}
+    """Answers the groups that are decided now, and those that nobody here understands."""
+    touched: dict[GroupKey, list[tuple[Edge, Acted]]] = {}
     for act in acted:
         for edge in act.edges:
-            touched.setdefault(edge.group_key, []).append((edge, act.line))
+            touched.setdefault(edge.group_key, []).append((edge, act))
     decided: list[Group] = []
     strange: list[Group] = []
     for key, ends in touched.items():
@@ -161,53 +171,51 @@ def _resolve(work: Round, acted: Iterable[Acted]) -> tuple[list[Group], list[Gro
         after = _count(work, before, ends)
         if after is None or before is None:
             continue
-        if not is_understood(after):
-            strange.append(after)
-        elif after.state is not before.state:
+        if after.state is not before.state:
             decided.append(after)
+        elif not is_understood(after):
+            strange.append(after)
     return decided, strange
 
 
-def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Line]]) -> Group | None:
+def _count(work: Round, group: Group | None, ends: Sequence[tuple[Edge, Acted]]) -> Group | None:
     """Resolve the edges of one group, move its counters, judge it. No group, no more than that."""
-    room = _room(group)
-    counts: dict[str, int] = {}
-    for edge, line in sorted(ends, key=_place) if len(ends) > 1 else ends:
-        outcome = outcome_of(line.about)
+    most = _passed_at_most(group)
+    moved: dict[str, int] = {}
+    for edge, act in sorted(ends, key=_place) if len(ends) > 1 else ends:
+        outcome = act.outcome
         state = verdict(edge.kind, outcome)
         name = bucket(state, outcome)
-        before = counts.get(name, 0)
-        is_passed = state is EdgeState.SATISFIED and before < room
-        attempt = pin(work.head(edge.upstream)) if is_passed else NOT_PINNED
-        counts[name] = before + 1
+        before = moved[name] if name in moved else getattr(group, name, 0)
+        is_passed = state is _EDGE_SATISFIED and before < most
+        moved[name] = before + 1
         work.resolved.append(
             Resolution(
                 downstream=edge.downstream,
                 group=edge.group,
                 upstream=edge.upstream,
                 state=state,
-                generation=line.generation,
-                attempt=attempt,
+                generation=act.line.generation,
+                attempt=pin(act.head) if is_passed else NOT_PINNED,
                 outcome=outcome,
                 resolved_ms=work.now_ms,
             )
         )
     if group is None:
         return None
-    moved = {name: getattr(group, name) + count for name, count in counts.items()}
     return decide(work, msgspec.structs.replace(group, **moved))
 
 
-def _place(end: tuple[Edge, Line]) -> int:
+def _place(end: tuple[Edge, Acted]) -> int:
     return end[0].position
 
 
-def _room(group: Group | None) -> int:
-    """How many more successes are passed on: later ones are counted and not needed."""
-    if group is None or group.state is not GroupState.PENDING:
+def _passed_at_most(group: Group | None) -> int:
+    """How many successes are passed on in all: later ones are counted and not needed."""
+    if group is None or group.state is not _PENDING:
         return 0
     need = needed(group)
-    return group.n if need is None else need - group.succeeded
+    return group.succeeded + group.n if need is None else need
 
 
 def decide(work: Round, group: Group) -> Group:
@@ -215,8 +223,17 @@ def decide(work: Round, group: Group) -> Group:
     state = judge(group)
     if state is not group.state:
         group = msgspec.structs.replace(group, state=state, decided_ms=work.now_ms)
-    work.groups[group.key] = group
+    work.put(group)
     return group
+
+
+def _move(work: Round, decided: Iterable[Group]) -> Collection[ExecutionId]:
+    """Move those who waited for these groups; answers whom that skips."""
+    skipped: set[ExecutionId] = set()
+    for group in decided:
+        if move(work, group.downstream) is _SKIPPED:
+            skipped.add(group.downstream)
+    return skipped
 
 
 def move(work: Round, downstream: ExecutionId) -> Value:
@@ -225,14 +242,10 @@ def move(work: Round, downstream: ExecutionId) -> Value:
     head = work.head(downstream)
     if head is None:
         return None
-    transition = None
-    match _together(work.groups_of(downstream)):
-        case GroupState.IMPOSSIBLE:
-            transition = skip(head, work.now_ms)
-        case GroupState.SATISFIED:
-            transition = set_free(work, head)
-        case _:
-            return None
+    together = _together(work.groups_of(downstream))
+    if together is _PENDING:
+        return None
+    transition = set_free(work, head) if together is _SATISFIED else skip(head, work.now_ms)
     if transition is not None:
         work.write(transition)
     change = work.transitions.get(downstream)
@@ -240,15 +253,14 @@ def move(work: Round, downstream: ExecutionId) -> Value:
 
 
 def _together(groups: Sequence[Group]) -> GroupState:
-    """What all groups of a member are to it."""
-    states = {group.state for group in groups}
-    if GroupState.IMPOSSIBLE in states and any(map(_skips, groups)):
-        return GroupState.IMPOSSIBLE
-    return GroupState.SATISFIED if states == {GroupState.SATISFIED} else GroupState.PENDING
-
-
-def _skips(group: Group) -> bool:
-    return group.state is GroupState.IMPOSSIBLE and group.on_impossible == OnImpossible.SKIP
+    """What all groups of a member are to it: satisfied, impossible, or still pending."""
+    satisfied = 0
+    for group in groups:
+        if group.state is _SATISFIED:
+            satisfied += 1
+        elif group.state is _IMPOSSIBLE and group.on_impossible == OnImpossible.SKIP:
+            return _IMPOSSIBLE
+    return _SATISFIED if 0 < satisfied == len(groups) else _PENDING
 
 
 def set_free(work: Round, head: Execution) -> Transition | None:
@@ -260,9 +272,10 @@ def set_free(work: Round, head: Execution) -> Transition | None:
     return owed_cancel(work.flow, head, work.now_ms) or released
 
 
-def _finish(work: Round, line: Line, advanced: Advanced) -> None:
+def _finish(work: Round, act: Acted, advanced: Advanced) -> None:
     """The line goes with its last edge; until then the edges remember how far it came."""
-    work.finish(line, outcome_of(line.about))
+    line = act.line
+    work.finish(line, act.outcome)
     if not work.has_lines:
         return
     detail = {

@@ -8,6 +8,7 @@ nothing went wrong upstream, else as failed.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from typing import assert_never
 
 from flowfabric.core.flow.model import NEVER_RAN, NOT_PINNED, Edge, EdgeKind, EdgeState
@@ -24,6 +25,7 @@ class Bucket(StrEnum):
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_FAILED = Outcome.FAILED
 
 
 def is_answered(edge: Edge, upstream: Execution) -> bool:
@@ -35,6 +37,7 @@ def is_answered(edge: Edge, upstream: Execution) -> bool:
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED})
 
 
+@cache
 def verdict(kind: EdgeKind, outcome: Outcome) -> EdgeState:
     if _satisfies(kind, outcome):
         return EdgeState.SATISFIED
@@ -53,6 +56,7 @@ def _satisfies(kind: EdgeKind, outcome: Outcome) -> bool:
             assert_never(kind)
 
 
+@cache
 def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
     """The counter that a resolved edge belongs to."""
     if state is EdgeState.SATISFIED:
@@ -69,4 +73,4 @@ def pin(upstream: Execution | None) -> int:
 
 def outcome_of(text: str) -> Outcome:
     """What a line says about an end; a word that is not known here counts as a failure."""
-    return _OUTCOMES.get(text, Outcome.FAILED)
+    return _OUTCOMES.get(text, _FAILED)

@@ -171,7 +171,7 @@ def set_policy(work: Round, key: GroupKey, policy: Policy) -> bool:
         raise InvalidInput(
             "is fixed by the first edge", field="policy", hint="set it before drawing edges"
         )
-    work.groups[key] = wanted
+    work.put(wanted)
     return True
 
 

@@ -15,29 +15,30 @@ from flowfabric.core.states import CLAIMABLE, State
 from flowfabric.core.transition import LogLine, Transition, claimed, patched
 
 HANDED_OVER = "handed_over"
+_WAITED, _HANDOVER = State.BLOCKED_DEPENDENCIES, Writer.HANDOVER
 
 
-def hand_over(work: Round, ask: Claim, among: Container[ExecutionId]) -> list[Execution]:
-    """Claim up to `ask.limit` of those that this round has set free; answers them as they are
-    then."""
+def hand_over(
+    work: Round, ask: Claim, limit: int, among: Container[ExecutionId]
+) -> list[Execution]:
+    """Claim up to `limit` of those that this round has set free, unless anything else keeps
+    them; answers them as they are then."""
     taken: list[Execution] = []
     for id, released in work.transitions.items():
-        row = work.head(id)
-        if row is None or row.state is not State.BLOCKED_DEPENDENCIES or id not in among:
+        if len(taken) == limit:
+            break
+        row = work.head(id) if released.patch.get("state") in CLAIMABLE else None
+        if row is None or row.state is not _WAITED or id not in among:
             continue
-        handed = _handed_over(row, released, ask) if len(taken) < ask.limit else None
-        if handed is not None:
+        if row.namespace == ask.namespace and row.lane in ask.lanes:
+            handed = _handed_over(row, released, ask)
             work.transitions[id] = handed
             taken.append(patched(row, handed.patch))
     return taken
 
 
-def _handed_over(row: Execution, released: Transition, ask: Claim) -> Transition | None:
-    """Set free and claimed in one write; nothing if anything else keeps it, or it is not asked
-    for."""
-    is_asked_for = row.namespace == ask.namespace and row.lane in ask.lanes
-    if released.patch["state"] not in CLAIMABLE or not is_asked_for:
-        return None
+def _handed_over(row: Execution, released: Transition, ask: Claim) -> Transition:
+    """Set free and claimed in one write."""
     patch = {**released.patch, **claimed(row, ask)}
     line = LogLine(HANDED_OVER, {"worker": ask.worker, "kind": row.next_kind})
-    return Transition(row.id, released.guard, Writer.HANDOVER, patch, line)
+    return Transition(row.id, released.guard, _HANDOVER, patch, line)

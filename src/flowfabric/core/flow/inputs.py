@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -10,6 +11,8 @@ from flowfabric.core.flow.model import Edge, EdgeState, Group, Join
 from flowfabric.core.ids import ExecutionId
 
 PLACES = "\n"
+_SATISFIED, _QUORUM = EdgeState.SATISFIED, Join.QUORUM
+_in_order = attrgetter("group", "position")
 
 
 class Passed(msgspec.Struct, frozen=True, gc=False):
@@ -22,24 +25,24 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
 
 def passes(edge: Edge) -> bool:
     """Whether the result of this edge's upstream goes anywhere."""
-    is_pinned = edge.state is EdgeState.SATISFIED and edge.attempt >= 0
-    return is_pinned and bool(edge.argument)
+    return edge.state is _SATISFIED and edge.attempt >= 0 and bool(edge.argument)
 
 
 def passed(
-    edges: Iterable[Edge],
-    groups: Iterable[Group],
-    result: Callable[[ExecutionId, int], bytes | None],
+    handing: Iterable[Edge],
+    groups: Mapping[str, Group],
+    results: Mapping[tuple[ExecutionId, int], bytes | None],
 ) -> list[Passed]:
-    """All_of passes each its own, any_of the winner, a quorum its successes in their order."""
-    quorums = {group.key for group in groups if group.join == Join.QUORUM}
+    """What one member is handed by the edges to it that pass something; `groups` by name.
+
+    All_of passes each its own, any_of the winner, a quorum its successes in their order.
+    """
     lists: dict[str, list[bytes | None]] = {}
     found: list[Passed] = []
-    for edge in sorted(edges, key=lambda edge: (edge.group, edge.position)):
-        if not passes(edge):
-            continue
-        body = result(edge.upstream, edge.attempt)
-        is_list = edge.group_key in quorums
+    for edge in sorted(handing, key=_in_order):
+        body = results.get((edge.upstream, edge.attempt))
+        group = groups.get(edge.group)
+        is_list = group is not None and group.join == _QUORUM
         for path in edge.argument.split(PLACES):
             if is_list:
                 lists.setdefault(path, []).append(body)

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 from flowfabric.core.flow.model import Group, GroupState, Join
 
+_PENDING, _SATISFIED = GroupState.PENDING, GroupState.SATISFIED
+
 
 def judge(group: Group) -> GroupState:
     """What a sealed group has become; one that is decided or not sealed stays what it is."""
-    if group.state is not GroupState.PENDING or not group.sealed:
+    if group.state is not _PENDING or not group.sealed:
         return group.state
     need = needed(group)
     if need is None or group.n < 1:
-        return GroupState.PENDING
+        return _PENDING
     if group.succeeded >= need:
-        return GroupState.SATISFIED
+        return _SATISFIED
     if group.n - group.failed - group.skipped < need:
         return GroupState.IMPOSSIBLE
-    return GroupState.PENDING
+    return _PENDING
 
 
 def needed(group: Group) -> int | None:

@@ -9,6 +9,8 @@ from flowfabric.core.states import RUNNABLE, TERMINAL, AttemptState, Outcome, St
 from flowfabric.core.transition import LogLine, Seen, Transition, end_of
 
 IMPOSSIBLE = "dependency_impossible"
+_ADDED, _SATISFIED = LogLine("dependencies_added"), LogLine("dependencies_satisfied")
+_ENGINE, _NOT_LOST = Writer.ENGINE, Loss.NONE
 
 
 def release(row: Execution, now_ms: int) -> Transition | None:
@@ -29,13 +31,13 @@ def hold(row: Execution, now_ms: int) -> Transition | None:
 def _depend(row: Execution, now_ms: int, *, is_open: bool) -> Transition:
     patch: dict[str, Value] = {"deps_open": is_open, "updated_ms": now_ms}
     if row.state in RUNNABLE:
-        if row.lost is not Loss.NONE:
+        if row.lost is not _NOT_LOST:
             # It lost its lease while its upstream ran again: once free, it waits like others.
-            patch["lost"] = Loss.NONE
-        facts = facts_of(row, deps_open=is_open, lost=Loss.NONE)
-        patch = settle(facts, now_ms).patch(**patch)
-    line = LogLine("dependencies_added" if is_open else "dependencies_satisfied")
-    return Transition(row.id, Seen(row.rev, row.state), Writer.ENGINE, patch, line)
+            patch["lost"] = _NOT_LOST
+        facts = facts_of(row, deps_open=is_open, lost=_NOT_LOST)
+        patch |= settle(facts, now_ms).patch()
+    line = _ADDED if is_open else _SATISFIED
+    return Transition(row.id, Seen(row.rev, row.state), _ENGINE, patch, line)
 
 
 def skip(row: Execution, now_ms: int) -> Transition | None:

@@ -247,7 +247,7 @@ def reopening_of(lines: Iterable[Line]) -> Line | None:
 
 
 def line_id(kind: LineKind, execution: str, generation: int = 0, about: str = "") -> str:
-    return f"{kind}/{execution}/{generation}/{about}"
+    return "/".join((kind, execution, str(generation), about))
 
 
 class Unreadable(msgspec.Struct, frozen=True):

@@ -50,22 +50,27 @@ class Round:
         self.lines: list[Line] = []
         self.done: list[Line] = []
         self.notes: list[Note] = []
-        self._seen: dict[ExecutionId, dict[str, Group]] = {}
+        self._groups: dict[ExecutionId, dict[str, Group]] = {}
         self._heads: dict[ExecutionId, Execution] = {}
 
     def look(self, view: View) -> None:
         """More of the flow was read."""
         for group in view.groups:
-            self._seen.setdefault(group.downstream, {})[group.name] = group
+            if not self.groups or group.key not in self.groups:
+                self._groups.setdefault(group.downstream, {})[group.name] = group
         self._heads |= view.heads
 
     def group(self, key: GroupKey) -> Group | None:
-        return self.groups.get(key) or self._seen.get(key.downstream, {}).get(key.name)
+        return self._groups.get(key.downstream, {}).get(key.name)
 
     def groups_of(self, downstream: ExecutionId) -> list[Group]:
         """Every group of a downstream, as this round has made them."""
-        seen = self._seen.get(downstream, {}).values()
-        return [self.groups.get(group.key, group) for group in seen]
+        return list(self._groups.get(downstream, {}).values())
+
+    def put(self, group: Group) -> None:
+        """Write a group, new or not."""
+        self.groups[group.key] = group
+        self._groups.setdefault(group.downstream, {})[group.name] = group
 
     def head(self, id: ExecutionId) -> Execution | None:
         return self._heads.get(id)
@@ -116,8 +121,8 @@ class Round:
     @property
     def leaves_work(self) -> bool:
         """Whether this round itself makes lines that can be done at once."""
-        made = any(transition.line is not None for transition in self.transitions.values())
-        return made or any(line.next_try_ms <= self.now_ms for line in self.lines)
+        made = [t.line for t in self.transitions.values() if t.line is not None]
+        return bool(made) or any(line.next_try_ms <= self.now_ms for line in self.lines)
 
     def _settled(self) -> dict[str, Value]:
         """What follows if every member has ended with this round, or one is alive again."""
@@ -147,11 +152,9 @@ class Round:
 
     def changeset(self, *, busy_until_ms: int = 0) -> Changeset:
         flow = self.flow
-        patch: dict[str, Value] = {
-            name: getattr(flow, name) + moved for name, moved in self.counted.items()
-        }
-        patch["updated_ms"] = self.now_ms
-        patch |= self.patch
+        patch: dict[str, Value] = {"updated_ms": self.now_ms, **self.patch}
+        for name, moved in self.counted.items():
+            patch[name] = getattr(flow, name) + moved
         if busy_until_ms != flow.busy_until_ms:
             patch["busy_until_ms"] = busy_until_ms
         patch |= self._settled()

@@ -34,6 +34,8 @@ from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import Transition
 
 CHUNK = 500
+_CHOICES = frozenset({Join.ANY_OF, Join.QUORUM})
+_DECIDED = frozenset({GroupState.SATISFIED, GroupState.IMPOSSIBLE})
 
 
 class CancelReason(StrEnum):
@@ -51,9 +53,8 @@ class Action(StrEnum):
 
 def cancels_rest(group: Group) -> bool:
     """Whether the decision of this group makes the rest of its upstreams superfluous."""
-    is_decided = group.state in (GroupState.SATISFIED, GroupState.IMPOSSIBLE)
-    is_choice = group.join in (Join.ANY_OF, Join.QUORUM)
-    return is_decided and is_choice and group.on_satisfied == OnSatisfied.CANCEL_REMAINING
+    is_choice = group.join in _CHOICES and group.state in _DECIDED
+    return is_choice and group.on_satisfied == OnSatisfied.CANCEL_REMAINING
 
 
 def still_pending(edges: Iterable[Edge], resolved: Iterable[Resolution]) -> list[Edge]:
@@ -72,7 +73,7 @@ def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> No
     for group in decided:
         mine = [edge.upstream for edge in pending if edge.group_key == group.key]
         owed = [id for id in mine if _is_superfluous(work, id, feeds.get(id, []))]
-        work.groups[group.key] = _flagged(group, owed)
+        work.put(_flagged(group, owed))
         if owed:
             work.owe(LineKind.CANCEL_SIBLINGS, group.downstream, group.name)
 
@@ -142,7 +143,7 @@ def on_cancel_siblings(work: Round, line: Line, group: Group | None, around: Aro
             work.write(_cancel(head, work.now_ms, group.cancel_reason))
             cancelled += 1
     still = msgspec.structs.replace(group, owed="\n".join(rest), cancel_owed=bool(rest))
-    work.groups[group.key] = still
+    work.put(still)
     if not rest:
         work.finish(line)
     elif all(id in unreadable for id in rest):
@@ -164,6 +165,6 @@ def reconcile(work: Round, line: Line | None, group: Group | None) -> Action:
     heads = (work.head(ExecutionId(id)) for id in owed_by(group))
     if any(head is not None and head.state not in TERMINAL for head in heads):
         return Action.NO_OP
-    work.groups[group.key] = msgspec.structs.replace(group, cancel_owed=False, owed="")
+    work.put(msgspec.structs.replace(group, cancel_owed=False, owed=""))
     work.finish(line)
     return Action.COMPLETED_DRAIN

@@ -48,7 +48,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     last_summary_update_at: int
 
 
-_SHOWN = tuple(state for state in PublicState if state is not PublicState.RESUMABLE)
+_SHOWN = {
+    f"members_{state.value}": state for state in PublicState if state is not PublicState.RESUMABLE
+}
 _GOOD = (PublicState.COMPLETED, PublicState.SKIPPED)
 _BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
 _HELD_UP = (
@@ -70,7 +72,7 @@ def summarize(tally: Mapping[str, int], now_ms: int) -> Summary:
     return Summary(
         total_members=total,
         sampled_members=total,
-        **{f"members_{state.value}": counts[state] for state in _SHOWN},
+        **{name: counts[state] for name, state in _SHOWN.items()},
         public_flow_state=_derive(counts, total),
         last_summary_update_at=now_ms,
     )
