@@ -13,7 +13,7 @@ from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import cells_of, member_cells
-from flowfabric.store.postgres.flow_statements import BITS, KEPT, MOVE, PARTS, Shape, moved_columns
+from flowfabric.store.postgres.flow_statements import BITS, KEPT, PARTS, Shape, moved_columns
 from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, columns_of, encode
 from flowfabric.store.postgres.statements import Argument
 
@@ -70,7 +70,7 @@ def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     for part, found in rows.by_part.items():
         names = ("which", *PARTS[part])
         if part == "moves":
-            names = ("which", *MOVE, *moved_columns(moved), *KEPT)
+            names = ("which", *PARTS[part], *moved_columns(moved), *KEPT)
         for name, column in zip(names, columns_of(found, len(names)), strict=True):
             given |= _given(f"{part}_{name}", column)
     if "members" in parts:

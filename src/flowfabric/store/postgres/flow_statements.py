@@ -26,12 +26,15 @@ from flowfabric.store.postgres.flow_rows import (
 from flowfabric.store.postgres.rows import sql_type
 from flowfabric.store.postgres.statements import Statement, Statements, numbered
 
-MOVE = {
+GUARD = {
     "given_id": "text",
     "seen_rev": "bigint",
     "held_epoch": "bigint",
     "held_token": "text",
     "held_started": "boolean",
+}
+MOVE = {
+    "given_id": "text",
     "named": "bigint",
     "tags": "text",
     "line_kind": "text",
@@ -41,7 +44,7 @@ KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
 
 # What a commit can hold, in the order of its parts; each row says of which changeset it is.
 PARTS: Mapping[str, Mapping[str, str]] = {
-    "moves": MOVE,
+    "moves": GUARD | MOVE,
     "new_flows": FLOW,
     "flows": {"id": "text", "rev": "bigint", "patch": "text"},
     "members": MEMBER,
@@ -121,19 +124,18 @@ class Shape(NamedTuple):
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
     """The rows of a part. An array may be shorter than there are rows: then one value stands for
-    all that follow."""
+    all that follow. They are taken apart in a list of results, not as a table: that would write
+    down every array by itself first."""
     every = {"which": "bigint", **columns}
-    arrays = ", ".join(f":{part}_{name}::{kind}[]" for name, kind in every.items())
+    cells = ", ".join(f"unnest(:{part}_{name}::{kind}[]) AS {name}" for name, kind in every.items())
     values = ", ".join(
         f"coalesce(u.{name}, :{part}_{name}_same::{kind}) AS {name}"
         for name, kind in columns.items()
     )
-    names = ", ".join(every)
-    rows = f"unnest({arrays}) AS u ({names})"
     if part in _IN_ORDER:
+        cells += f", generate_subscripts(:{part}_which::bigint[], 1) AS position"
         values += ", u.position"
-        rows = f"unnest({arrays}) WITH ORDINALITY AS u ({names}, position)"
-    return f"(SELECT u.which, {values} FROM {rows}) AS t"  # noqa: S608 - our names
+    return f"(SELECT u.which, {values} FROM (SELECT {cells}) AS u) AS t"  # noqa: S608 - our names
 
 
 class FlowStatements(Statements):
@@ -158,18 +160,17 @@ class FlowStatements(Statements):
         text = self.fill(
             "flow_commit",
             clock=self.clock(),
-            locks=self._lock(shape) if "moves" in parts else "",
+            locks=self._lock() if "moves" in parts else "",
             refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
             writes="".join(writes),
             raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
         return numbered(text)
 
-    def _lock(self, shape: Shape) -> str:
-        kept = KEPT if "attempts" in shape.parts else {}
+    def _lock(self) -> str:
         return self.fill(
             "moves_lock",
-            given=_given("moves", MOVE | moved_columns(shape.moved) | kept),
+            given=_given("moves", GUARD),
             held=self.fill("guard_held"),
             seen=self.fill("guard_seen"),
         )
@@ -180,13 +181,14 @@ class FlowStatements(Statements):
         return self.fill(name, given=_given(part, columns))
 
     def _move(self, shape: Shape) -> str:
-        kept = "attempts" in shape.parts
-        beside = self.kept_attempts() if kept else ""
+        attempts = KEPT if "attempts" in shape.parts else {}
+        beside = self.kept_attempts() if attempts else ""
         return self.fill(
             "moves_write",
-            kept="l.which NOT IN (SELECT which FROM refused)",
+            given=_given("moves", MOVE | moved_columns(shape.moved) | attempts),
+            kept=_KEEP,
             patch=_move_patch(shape),
-            more_g=f", {listed(KEPT, 'g')}" if kept else "",
+            more_g=f", {listed(attempts, 'g')}" if attempts else "",
             beside=beside + (self.fill("moves_tags") if "tags" in shape.parts else ""),
         )
 

@@ -200,9 +200,10 @@ SELECT c.now_ms, c.fits, ARRAY(SELECT DISTINCT which FROM refused) AS refused,
 FROM clock AS c
 
 -- name: moves_lock@postgres
--- The part of a commit that locks executions, after the flows.
+-- The part of a commit that locks executions, after the flows. What is to be written is not carried
+-- along: rows are copied at every step from here to the verdict.
 , locked AS MATERIALIZED (
-    SELECT e.id, t.*, coalesce(
+    SELECT e.id, coalesce(
         CASE WHEN t.seen_rev IS NULL THEN {held} ELSE {seen} END, false
     ) AS holds
     FROM {given} JOIN {schema}.execution AS e ON e.id = t.given_id
@@ -211,18 +212,19 @@ FROM clock AS c
 )
 
 -- name: moves_refuse@postgres
--- Refused: an execution is not as it was seen.
+-- Refused: an execution is not as it was seen. Mostly none is, which their number tells.
 UNION ALL SELECT t.which FROM {given}
-WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
+WHERE (SELECT count(*) FROM locked WHERE holds) < cardinality(:moves_which::bigint[])
+  AND t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 
 -- name: moves_write@postgres
 -- The part of a commit that writes named columns of executions. They are picked out first: a row
 -- that changed while it was waited for is joined again, and that must ask nothing else.
 , good_moves AS MATERIALIZED (
-    SELECT l.* FROM locked AS l WHERE {kept}
+    SELECT t.* FROM {given} WHERE {kept}
 ), applied AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
-    FROM good_moves AS g WHERE e.id = g.id
+    FROM good_moves AS g WHERE e.id = g.given_id
     RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
               g.line_detail{more_g}
 ){beside}
