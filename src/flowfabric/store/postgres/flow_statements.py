@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from flowfabric.core.flow.changes import WRITABLE as FLOW_WRITABLE
-from flowfabric.core.model import WRITABLE
-from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS
+from flowfabric.store.columns import ATTEMPT_COLUMNS
 from flowfabric.store.postgres.flow_rows import (
     DONE,
     EDGE,
@@ -24,27 +23,15 @@ from flowfabric.store.postgres.flow_rows import (
     listed,
 )
 from flowfabric.store.postgres.rows import sql_type
-from flowfabric.store.postgres.statements import Statement, Statements, numbered
+from flowfabric.store.postgres.statements import HELD, SEEN, Statement, Statements, numbered
 
-GUARD = {
-    "given_id": "text",
-    "seen_rev": "bigint",
-    "held_epoch": "bigint",
-    "held_token": "text",
-    "held_started": "boolean",
-}
-MOVE = {
-    "given_id": "text",
-    "named": "bigint",
-    "tags": "text",
-    "line_kind": "text",
-    "line_detail": "text",
-}
 KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
 
-# What a commit can hold, in the order of its parts; each row says of which changeset it is.
+LOGGED = {"line_kind": "text", "line_detail": "text"}
+
+# What a commit can hold beside changes of executions, in the order of its parts; each row says of
+# which changeset it is.
 PARTS: Mapping[str, Mapping[str, str]] = {
-    "moves": GUARD | MOVE,
     "new_flows": FLOW,
     "flows": {"id": "text", "rev": "bigint", "patch": "text"},
     "members": MEMBER,
@@ -56,7 +43,6 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "notes": {"execution": "text", "kind": "text", "detail": "text"},
 }
 _REFUSE = {
-    "moves": ("moves_refuse", ("given_id",)),
     "new_flows": ("new_flows_refuse", ("id",)),
     "flows": ("flows_refuse", ("id", "rev")),
     "members": ("members_refuse", ("id",)),
@@ -71,14 +57,12 @@ _WRITE = {
     "lines": "lines_write",
     "done": "done_write",
 }
-_LOG = {"members": "members_log", "moves": "moves_log", "notes": "notes_log"}
 _EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
 _ASKED = {"pages": "graph_pages", "lines": "graph_lines", "tally": "graph_tally"}
 _COUNTED = {"new_flows": "founded", "members": "created"}
-_IN_ORDER = ("moves", "notes")
+_IN_ORDER = ("notes",)
 _KEEP = "t.which NOT IN (SELECT which FROM refused)"
 
-_HEAD_COLUMNS = [name for name in COLUMNS if any(name in names for names in WRITABLE.values())]
 _FLOW_COLUMNS = [name for name in FLOW if name in FLOW_WRITABLE]
 
 
@@ -91,35 +75,48 @@ def _patch(names: Iterable[str], kinds: Mapping[str, str]) -> str:
     )
 
 
-# Which columns a patch of an execution names is told by bits.
-BITS = {name: 1 << place for place, name in enumerate(_HEAD_COLUMNS)}
+class Moves(NamedTuple):
+    """Changes of executions that are guarded alike and name the same columns; `attempts`, `tags`:
+    some of them have such."""
 
+    held: bool
+    columns: tuple[str, ...]
+    attempts: bool
+    tags: bool
 
-def moved_columns(moved: Collection[str]) -> dict[str, str]:
-    """Where the values of these columns are given, one for each execution."""
-    return {f"to_{name}": sql_type(name) for name in _HEAD_COLUMNS if name in moved}
+    @property
+    def guard(self) -> Mapping[str, str]:
+        """What is compared."""
+        return {"given_id": "text", **(HELD if self.held else SEEN)}
 
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """What is written to other tables, of some of them."""
+        return (KEPT if self.attempts else {}) | ({"tags": "text"} if self.tags else {})
 
-def _move_patch(shape: Shape) -> str:
-    """The same for executions: most columns are named by all patches of a commit."""
-    return "".join(
-        f"{name} = g.to_{name}, "
-        if name in shape.always
-        else f"{name} = CASE WHEN g.named & {BITS[name]} <> 0 THEN g.to_{name} ELSE e.{name} END, "
-        for name in _HEAD_COLUMNS
-        if name in shape.moved
-    )
+    @property
+    def written(self) -> Mapping[str, str]:
+        values = {f"to_{name}": sql_type(name) for name in self.columns}
+        return {"position": "bigint", **LOGGED, **values, **self.beside}
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """All of that, in this order, comes with the number of the changeset in front."""
+        return {**self.guard, **self.written}
 
 
 class Shape(NamedTuple):
-    """What a commit is made of: parts by name (also `attempts`, `tags`, and `own`: notes about what
-    is changed, too), the columns that its patches of executions name, those that all of them do,
-    and the columns that its patches of flows name."""
+    """What a commit is made of: parts by name (also `own`: notes about what is changed, too), its
+    changes of executions, and the columns that its patches of flows name."""
 
     parts: frozenset[str]
-    moved: frozenset[str]
-    always: frozenset[str]
+    moves: tuple[Moves, ...]
     raised: frozenset[str]
+
+    @property
+    def numbered(self) -> Mapping[str, Moves]:
+        """Changes of executions, by the name of their part."""
+        return {f"moves_{number}": moves for number, moves in enumerate(self.moves)}
 
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
@@ -151,26 +148,35 @@ class FlowStatements(Statements):
 
     def _commit(self, shape: Shape) -> Statement:
         parts = shape.parts
-        told = [part for part in _LOG if part in parts]
-        writes = [self._move(shape)] if "moves" in parts else []
+        writes = [self._move(part, moves) for part, moves in shape.numbered.items()]
         writes += [self._write(part, shape) for part in _WRITE if part in parts]
+        told = self._told(shape)
         if told:
-            lines = " UNION ALL ".join(self._told(part, parts) for part in told)
-            writes.append(self.fill("commit_log", told=lines))
+            writes.append(self.fill("commit_log", told=" UNION ALL ".join(told)))
+        refusals = [self.fill("moves_refuse")] if shape.moves else []
+        refusals += [self._refuse(part) for part in _REFUSE if part in parts]
         text = self.fill(
             "flow_commit",
             clock=self.clock(),
-            locks=self._lock() if "moves" in parts else "",
-            refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
+            locks=self._lock(shape) if shape.moves else "",
+            refusals="\n".join(refusals),
             writes="".join(writes),
             raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
         return numbered(text)
 
-    def _lock(self) -> str:
+    def _lock(self, shape: Shape) -> str:
+        asked = (
+            self.fill(
+                "moves_asked",
+                given=_given(part, moves.guard),
+                compared=_or_null({**HELD, **SEEN}, moves.guard),
+            )
+            for part, moves in shape.numbered.items()
+        )
         return self.fill(
             "moves_lock",
-            given=_given("moves", GUARD),
+            asked=" UNION ALL ".join(asked),
             held=self.fill("guard_held"),
             seen=self.fill("guard_seen"),
         )
@@ -180,16 +186,16 @@ class FlowStatements(Statements):
         columns = {column: PARTS[part][column] for column in compared}
         return self.fill(name, given=_given(part, columns))
 
-    def _move(self, shape: Shape) -> str:
-        attempts = KEPT if "attempts" in shape.parts else {}
-        beside = self.kept_attempts() if attempts else ""
+    def _move(self, part: str, moves: Moves) -> str:
+        beside = self.kept_attempts(part) if moves.attempts else ""
         return self.fill(
             "moves_write",
-            given=_given("moves", MOVE | moved_columns(shape.moved) | attempts),
+            part=part,
+            given=_given(part, {"given_id": "text", **moves.written}),
             kept=_KEEP,
-            patch=_move_patch(shape),
-            more_g=f", {listed(attempts, 'g')}" if attempts else "",
-            beside=beside + (self.fill("moves_tags") if "tags" in shape.parts else ""),
+            patch="".join(f"{name} = g.to_{name}, " for name in moves.columns),
+            more_g="".join(f", g.{name}" for name in moves.beside),
+            beside=beside + (self.fill("moves_tags", part=part) if moves.tags else ""),
         )
 
     def _write(self, part: str, shape: Shape) -> str:
@@ -203,9 +209,18 @@ class FlowStatements(Statements):
             patch=_patch([n for n in _FLOW_COLUMNS if n in shape.raised], FLOW),
         )
 
-    def _told(self, part: str, parts: frozenset[str]) -> str:
-        name = "notes_log_after" if part == "notes" and "own" in parts else _LOG[part]
-        return self.fill(name, given=_given(part, PARTS[part]), kept=_KEEP)
+    def _told(self, shape: Shape) -> list[str]:
+        """What a commit appends to the log."""
+        told = [self.fill("members_log")] if "members" in shape.parts else []
+        told += [self.fill("moves_log", part=part) for part in shape.numbered]
+        if "notes" in shape.parts:
+            changed = (f"SELECT id, state, attempt, epoch FROM {part}" for part in shape.numbered)  # noqa: S608 - our names
+            name = "notes_log_after" if "own" in shape.parts else "notes_log"
+            given = _given("notes", PARTS["notes"])
+            told.append(
+                self.fill(name, given=given, kept=_KEEP, changed=" UNION ALL ".join(changed))
+            )
+        return told
 
     def _take(self, look: str) -> Statement:
         """`look`: the part that finds flows."""
@@ -255,6 +270,13 @@ class FlowStatements(Statements):
             kinds="\n".join(self.fill(kind, **columns) for kind in kinds),
         )
         return numbered(text)
+
+
+def _or_null(columns: Mapping[str, str], known: Collection[str]) -> str:
+    return ", ".join(
+        f"t.{name}" if name in known else f"NULL::{kind} AS {name}"
+        for name, kind in columns.items()
+    )
 
 
 def _short(part: str) -> str:

@@ -23,7 +23,11 @@ SQL = statements("postgres")
 HEADS = ", ".join(f"e.{name}" for name in COLUMNS)
 NOW = "coalesce(:clock_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 
-_ARGUMENT = re.compile(r"(?<!:):([a-z_]+)")
+# What a guard compares with the row.
+HELD = {"held_epoch": "bigint", "held_token": "text", "held_started": "boolean"}
+SEEN = {"seen_rev": "bigint"}
+
+_ARGUMENT = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 
 Argument = Cell | Sequence[Cell]
 Arguments = Mapping[str, Argument]
@@ -131,14 +135,16 @@ class Statements:
         )
         return numbered(text)
 
-    def kept_attempts(self) -> str:
-        """The part that keeps the attempts of what was applied."""
+    def kept_attempts(self, applied: str) -> str:
+        """The part that keeps the attempts of what was applied by the part of this name."""
         values = ", ".join(f"kept_{c}" for c in ATTEMPT_COLUMNS)
         names = ", ".join(ATTEMPT_COLUMNS)
-        return self.fill("apply_attempts", attempt_columns=names, attempt_values=values)
+        return self.fill(
+            "apply_attempts", applied=applied, attempt_columns=names, attempt_values=values
+        )
 
     def _shaped(self, shape: Shape) -> Statement:
-        guard = _HELD if shape.held else _SEEN
+        guard = HELD if shape.held else SEEN
         given = {} if shape.alike else {f"given_{c}": sql_type(c) for c in shape.columns}
         beside = dict(given)
         if shape.lines:
@@ -150,7 +156,7 @@ class Statements:
         every = {**guard, **beside}
         parts = self.fill("apply_lines") if shape.lines else ""
         if shape.attempts:
-            parts += self.kept_attempts()
+            parts += self.kept_attempts("applied")
         if shape.outbox:
             values = ", ".join(f"out_{name}" for name in LINE)
             parts += self.fill("apply_outbox", line_columns=", ".join(LINE), line_values=values)
@@ -171,10 +177,6 @@ class Statements:
             notify=self._notify("applied"),
         )
         return numbered(text)
-
-
-_HELD = {"held_epoch": "bigint", "held_token": "text", "held_started": "boolean"}
-_SEEN = {"seen_rev": "bigint"}
 
 
 def _bare(text: str) -> str:

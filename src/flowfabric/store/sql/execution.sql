@@ -395,9 +395,9 @@ FROM clock AS c LEFT JOIN locked AS l ON NOT l.holds
 -- name: apply_attempts@postgres
 -- The part of an apply that keeps attempts as their leases end. How and when an attempt first began
 -- is never overwritten, and who worked on it only by somebody who did.
-, kept AS (
+, kept_{applied} AS (
     INSERT INTO {schema}.attempt AS a (n, {attempt_columns})
-    SELECT n, {attempt_values} FROM applied WHERE kept_lifecycle IS NOT NULL
+    SELECT n, {attempt_values} FROM {applied} WHERE kept_lifecycle IS NOT NULL
     ON CONFLICT (n, attempt) DO UPDATE SET
         lifecycle = excluded.lifecycle,
         worker = CASE WHEN excluded.worker = '' THEN a.worker ELSE excluded.worker END,

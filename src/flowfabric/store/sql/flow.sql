@@ -202,38 +202,43 @@ FROM clock AS c
 -- name: moves_lock@postgres
 -- The part of a commit that locks executions, after the flows. What is to be written is not carried
 -- along: rows are copied at every step from here to the verdict.
-, locked AS MATERIALIZED (
+, asked AS MATERIALIZED (
+    {asked}
+), locked AS MATERIALIZED (
     SELECT e.id, coalesce(
         CASE WHEN t.seen_rev IS NULL THEN {held} ELSE {seen} END, false
     ) AS holds
-    FROM {given} JOIN {schema}.execution AS e ON e.id = t.given_id
+    FROM asked AS t JOIN {schema}.execution AS e ON e.id = t.given_id
     WHERE (SELECT count(*) FROM owner) >= 0 AND (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
 )
 
+-- name: moves_asked@postgres
+-- What is compared with executions, of those that are guarded alike.
+SELECT t.which, t.given_id, {compared} FROM {given}
+
 -- name: moves_refuse@postgres
 -- Refused: an execution is not as it was seen. Mostly none is, which their number tells.
-UNION ALL SELECT t.which FROM {given}
-WHERE (SELECT count(*) FROM locked WHERE holds) < cardinality(:moves_which::bigint[])
+UNION ALL SELECT t.which FROM asked AS t
+WHERE (SELECT count(*) FROM locked WHERE holds) < (SELECT count(*) FROM asked)
   AND t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 
 -- name: moves_write@postgres
--- The part of a commit that writes named columns of executions. They are picked out first: a row
--- that changed while it was waited for is joined again, and that must ask nothing else.
-, good_moves AS MATERIALIZED (
+-- The part of a commit that writes the same columns of many executions. They are picked out first:
+-- a row that changed while it was waited for is joined again, and that must ask nothing else.
+, good_{part} AS MATERIALIZED (
     SELECT t.* FROM {given} WHERE {kept}
-), applied AS (
+), {part} AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
-    FROM good_moves AS g WHERE e.id = g.given_id
-    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
-              g.line_detail{more_g}
+    FROM good_{part} AS g WHERE e.id = g.given_id
+    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.line_kind, g.line_detail{more_g}
 ){beside}
 
 -- name: moves_tags@postgres
 -- The part of a commit that sets tags; other keys stay.
-, tagged AS (
+, tagged_{part} AS (
     INSERT INTO {schema}.tag (n, key, value)
-    SELECT a.n, t.key, t.value FROM applied AS a, jsonb_each_text(a.tags::jsonb) AS t
+    SELECT a.n, t.key, t.value FROM {part} AS a, jsonb_each_text(a.tags::jsonb) AS t
     ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
 )
 
@@ -345,7 +350,7 @@ SELECT 0, n, n, id, 'submitted', state, attempt, epoch, '{{}}' FROM created
 
 -- name: moves_log@postgres
 -- What is told of executions that were changed.
-SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM applied
+SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM {part}
 WHERE line_kind IS NOT NULL
 
 -- name: notes_log@postgres
@@ -358,7 +363,7 @@ FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution WHERE {kept}
 SELECT 2, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
        coalesce(a.attempt, e.attempt), coalesce(a.epoch, e.epoch), t.detail
 FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
-LEFT JOIN applied AS a ON a.id = t.execution WHERE {kept}
+LEFT JOIN ({changed}) AS a ON a.id = t.execution WHERE {kept}
 
 -- name: flow_find@postgres
 -- Flows that fit, in the order of their ids.
