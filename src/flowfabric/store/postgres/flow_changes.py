@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -36,7 +37,10 @@ async def commit_each(connection: Connection, call: Call, batch: Sequence[Change
     arguments: dict[str, Argument] = {
         **call.arguments,
         **given,
-        "owners": [id for changes in batch for id in changes.owners],
+        "owners": [
+            *[flow.id for changes in batch for flow in changes.new_flows],
+            *[flow.id for changes in batch for flow in changes.flows],
+        ],
         "total": len(batch),
     }
     statement = call.sql.commit(shape)
@@ -51,9 +55,12 @@ def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     rows = {part: found for part, found in _by_part(numbered).items() if found.which}
     moves = dict(_moves(numbered))
     raised = frozenset(name for changes in batch for flow in changes.flows for name in flow.patch)
-    shape = Shape(frozenset(rows), tuple(moves), raised)
-    if "notes" in rows and moves and _are_noted_and_moved(batch):
-        shape = shape._replace(parts=shape.parts | {"own"})
+    parts = set(rows)
+    if moves and "notes" in rows and _are_noted_and_moved(batch):
+        parts.add("own")
+    if all(changes.new_flows for changes in batch):
+        parts.add("founding")
+    shape = Shape(frozenset(parts), tuple(moves), raised)
     given: dict[str, Argument] = {}
     for part, found in rows.items():
         _give(given, part, PARTS[part], found)
@@ -96,15 +103,15 @@ def _shortened(column: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Cell]:
 
 def _by_part(numbered: Numbered) -> dict[str, _Rows]:
     return {
-        "new_flows": _rows(numbered, lambda changes: changes.new_flows, rows_of),
-        "flows": _rows(numbered, lambda changes: changes.flows, _flow_cells),
-        "members": _rows(numbered, lambda changes: changes.members, _member_cells),
+        "new_flows": _rows(numbered, attrgetter("new_flows"), rows_of),
+        "flows": _rows(numbered, attrgetter("flows"), _flow_cells),
+        "members": _rows(numbered, attrgetter("members"), _member_cells),
         "edges": _rows(numbered, _edges, rows_of),
         "resolved": _rows(numbered, _resolved, rows_of),
         "groups": _rows(numbered, _groups, rows_of),
         "lines": _rows(numbered, _lines, rows_of),
-        "done": _rows(numbered, lambda changes: changes.done, _keys),
-        "notes": _rows(numbered, lambda changes: changes.notes, _note_cells),
+        "done": _rows(numbered, attrgetter("done"), _keys),
+        "notes": _rows(numbered, attrgetter("notes"), _note_cells),
     }
 
 
@@ -169,8 +176,8 @@ def _note_cells(notes: Sequence[Note]) -> list[Row]:
 
 def _edges(changes: Changeset) -> Iterable[Edge]:
     """New ones, as they are when all is written: parts of one statement do not see each other."""
-    if not changes.edges:
-        return ()
+    if not changes.edges or not changes.resolved:
+        return changes.edges
     resolved = {resolution.key: resolution for resolution in changes.resolved}
     edges = {edge.key: edge for edge in changes.edges}
     return [resolved[key].of(edge) if key in resolved else edge for key, edge in edges.items()]
@@ -178,20 +185,21 @@ def _edges(changes: Changeset) -> Iterable[Edge]:
 
 def _resolved(changes: Changeset) -> Iterable[Resolution]:
     """What became of edges that are not new."""
-    if len(changes.resolved) < 2 and not changes.edges:
+    if not changes.edges or not changes.resolved:
         return changes.resolved
     new = {edge.key for edge in changes.edges}
-    resolved = {resolution.key: resolution for resolution in changes.resolved}
-    return [resolution for key, resolution in resolved.items() if key not in new]
+    return [resolution for resolution in changes.resolved if resolution.key not in new]
 
 
 def _groups(changes: Changeset) -> Iterable[Group]:
-    return {group.key: group for group in changes.groups}.values()
+    groups = changes.groups
+    return {group.key: group for group in groups}.values() if len(groups) > 1 else groups
 
 
 def _lines(changes: Changeset) -> Iterable[Line]:
-    ended = (move.line for move in changes.transitions if move.line is not None)
-    return {_key(line): line for line in (*ended, *changes.lines)}.values()
+    lines = [move.line for move in changes.transitions if move.line is not None]
+    lines += changes.lines
+    return {_key(line): line for line in lines}.values() if len(lines) > 1 else lines
 
 
 def _keys(lines: Sequence[Line]) -> list[Row]:

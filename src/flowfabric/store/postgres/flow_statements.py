@@ -59,7 +59,8 @@ _WRITE = {
 }
 _EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
 _ASKED = {"pages": "graph_pages", "lines": "graph_lines", "tally": "graph_tally"}
-_COUNTED = {"new_flows": "founded", "members": "created"}
+# What needs no look for what is there already when all of it is of new flows.
+_WRITE_NEW = {"edges": "new_edges_write", "groups": "new_groups_write"}
 _IN_ORDER = ("notes",)
 _KEEP = "t.which NOT IN (SELECT which FROM refused)"
 
@@ -106,8 +107,9 @@ class Moves(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a commit is made of: parts by name (also `own`: notes about what is changed, too), its
-    changes of executions, and the columns that its patches of flows name."""
+    """What a commit is made of: parts by name (also `own`: notes about what is changed, too; and
+    `founding`: all of it is of new flows), its changes of executions, and the columns that its
+    patches of flows name."""
 
     parts: frozenset[str]
     moves: tuple[Moves, ...]
@@ -161,7 +163,6 @@ class FlowStatements(Statements):
             locks=self._lock(shape) if shape.moves else "",
             refusals="\n".join(refusals),
             writes="".join(writes),
-            raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
         return numbered(text)
 
@@ -200,8 +201,9 @@ class FlowStatements(Statements):
 
     def _write(self, part: str, shape: Shape) -> str:
         columns = PARTS[part]
+        names = _WRITE | _WRITE_NEW if "founding" in shape.parts else _WRITE
         return self.fill(
-            _WRITE[part],
+            names[part],
             given=_given(part, columns),
             columns=", ".join(columns),
             values=listed(columns, "t"),
@@ -276,12 +278,4 @@ def _or_null(columns: Mapping[str, str], known: Collection[str]) -> str:
     return ", ".join(
         f"t.{name}" if name in known else f"NULL::{kind} AS {name}"
         for name, kind in columns.items()
-    )
-
-
-def _short(part: str) -> str:
-    """Whether fewer were written than were to be: somebody else wrote one meanwhile."""
-    return (
-        f"(SELECT count(*) FROM {_COUNTED[part]}) < "  # noqa: S608 - our names
-        f"(SELECT count(*) FROM unnest(:{part}_which::bigint[]) AS t (which) WHERE {_KEEP})"
     )

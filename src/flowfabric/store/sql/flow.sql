@@ -183,7 +183,8 @@ SELECT json_group_array(id) FROM (
 -- name: flow_commit@postgres
 -- Many changesets, each as a whole or not at all. Flows are locked first, in the order of their
 -- ids, then executions in the order of theirs. Guards are judged by the locked rows; the numbers of
--- changesets with one that does not hold are refused, and everything is written but for them.
+-- changesets with one that does not hold are refused, and everything is written but for them. A flow
+-- or a member that somebody else writes meanwhile cannot be written twice: the statement fails.
 {clock}, owner AS MATERIALIZED (
     SELECT f.id, f.rev FROM {schema}.flow AS f
     WHERE f.id = ANY (:owners::text[]) AND (SELECT fits FROM clock)
@@ -194,7 +195,6 @@ SELECT json_group_array(id) FROM (
     {refusals}
 ){writes}
 SELECT c.now_ms, c.fits, ARRAY(SELECT DISTINCT which FROM refused) AS refused,
-       CASE WHEN {raced} THEN {schema}.raced() END AS raced,
        (SELECT pg_notify(:channel::text, :notice::text) WHERE :notice::text <> ''
         AND (SELECT count(DISTINCT which) FROM refused) < :total::bigint) AS told
 FROM clock AS c
@@ -250,8 +250,6 @@ UNION ALL SELECT t.which FROM {given} WHERE (t.id IN (SELECT id FROM owner)) IS 
 -- The part of a commit that writes new flows.
 , founded AS (
     INSERT INTO {schema}.flow ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
-    ON CONFLICT (id) DO NOTHING
-    RETURNING id
 )
 
 -- name: flows_refuse@postgres
@@ -276,7 +274,6 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 -- The part of a commit that writes new members and their lanes and tags.
 , created AS (
     INSERT INTO {schema}.execution ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
-    ON CONFLICT (id) DO NOTHING
     RETURNING n, id, lane, state, attempt, epoch
 ), laned AS (
     INSERT INTO {schema}.lane (name) SELECT DISTINCT lane FROM created ORDER BY lane
@@ -287,10 +284,16 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 )
 
 -- name: edges_write@postgres
--- The part of a commit that adds edges.
+-- The part of a commit that adds edges; one that is there stays as it is.
 , drawn AS (
     INSERT INTO {schema}.edge ({columns}) SELECT {values} FROM {given} WHERE {kept}
     ON CONFLICT (downstream, grp, upstream) DO NOTHING
+)
+
+-- name: new_edges_write@postgres
+-- Differs: all are of new flows.
+, drawn AS (
+    INSERT INTO {schema}.edge ({columns}) SELECT {values} FROM {given} WHERE {kept}
 )
 
 -- name: resolved_write@postgres
@@ -316,6 +319,12 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
         skipped = excluded.skipped, decided_ms = excluded.decided_ms,
         cancel_owed = excluded.cancel_owed, cancel_reason = excluded.cancel_reason,
         owed = excluded.owed
+)
+
+-- name: new_groups_write@postgres
+-- Differs: all are of new flows.
+, grouped AS (
+    INSERT INTO {schema}.edge_group ({columns}) SELECT {values} FROM {given} WHERE {kept}
 )
 
 -- name: lines_write@postgres
