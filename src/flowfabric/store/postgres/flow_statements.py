@@ -23,7 +23,7 @@ from flowfabric.store.postgres.flow_rows import (
     listed,
 )
 from flowfabric.store.postgres.rows import sql_type
-from flowfabric.store.postgres.statements import HELD, SEEN, Statement, Statements, numbered
+from flowfabric.store.postgres.statements import HELD, SEEN, Statement, Statements, apart, numbered
 
 KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
 
@@ -123,10 +123,8 @@ class Shape(NamedTuple):
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
     """The rows of a part. An array may be shorter than there are rows: then one value stands for
-    all that follow. They are taken apart in a list of results, not as a table: that would write
-    down every array by itself first."""
-    every = {"which": "bigint", **columns}
-    cells = ", ".join(f"unnest(:{part}_{name}::{kind}[]) AS {name}" for name, kind in every.items())
+    all that follow."""
+    cells = apart({"which": "bigint", **columns}, f"{part}_")
     values = ", ".join(
         f"coalesce(u.{name}, :{part}_{name}_same::{kind}) AS {name}"
         for name, kind in columns.items()

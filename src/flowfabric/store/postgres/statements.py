@@ -52,6 +52,12 @@ def numbered(text: str) -> Statement:
     return Statement(_ARGUMENT.sub(mark, text), tuple(names))
 
 
+def apart(columns: Mapping[str, str], part: str = "") -> str:
+    """Arrays taken apart, as columns of rows. In a list of results, not as a table of functions:
+    that would write down every array by itself first."""
+    return ", ".join(f"unnest(:{part}{name}::{kind}[]) AS {name}" for name, kind in columns.items())
+
+
 class Shape(NamedTuple):
     """What the changes of one statement have in common.
 
@@ -109,7 +115,7 @@ class Statements:
             clock=self.clock(),
             columns=", ".join(names),
             given=", ".join(f"t.{column}" for column in names),
-            arrays=", ".join(f":{column}::{sql_type(column)}[]" for column in names),
+            arrays=apart({column: sql_type(column) for column in names}),
             beside=beside,
             notify=self._notify("created"),
         )
@@ -164,10 +170,7 @@ class Statements:
         text = self.fill(
             "execution_apply",
             clock=self.clock(),
-            arrays=", ".join(
-                [":ids::text[]", *(f":{name}::{kind}[]" for name, kind in every.items())]
-            ),
-            names="".join(f", {name}" for name in every),
+            arrays=apart(every),
             more_t="".join(f", t.{name}" for name in beside),
             more_l="".join(f", l.{name}" for name in beside),
             more_g="".join(f", g.{name}" for name in beside),
