@@ -11,6 +11,7 @@ from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.operator import Source, cancel
+from flowfabric.core.states import State
 from flowfabric.core.transition import Applied, Changeset
 from flowfabric.store.postgres import PostgresStore, connections
 from flowfabric.testing import VirtualClock
@@ -31,6 +32,7 @@ from tests.store.postgres.desk import Desk, waited_for
 # Between the look at the lines and the lock of the flow.
 PAUSE = "FROM (SELECT pg_advisory_xact_lock(7) OFFSET 0) AS pause CROSS JOIN unnest("
 RAISE = "UPDATE flow SET rev = rev + 1 WHERE id = $1"
+PROGRESS = "UPDATE execution SET progress_pct = 5, rev = rev + 1 WHERE id = ANY ($1::text[])"
 
 
 async def test_a_flow_that_is_being_written_is_passed_over(
@@ -62,6 +64,37 @@ async def test_a_changeset_is_judged_by_the_flow_that_it_waited_for(
     assert not await waiting
     assert (await flow_of(store)).completed == 0
     assert await head(store, member("a")) == row
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+async def test_a_changeset_is_judged_by_the_executions_that_it_waited_for(
+    desk: Desk, store: PostgresStore, clock: VirtualClock, *, is_seen: bool
+) -> None:
+    """Somebody writes what a worker does not compare, and maybe what an engine does."""
+    now_ms = clock.now_ms()
+    made = await put_flow(store, clock, plan("ab"))
+    (lease,) = await take(store, clock, 1)
+    (other,) = {member("a"), member("b")} - {lease.id}
+    row = await head(store, other)
+    changes = Changeset(
+        transitions=[
+            complete(lease, now_ms, b"done"),
+            cancel(row, now_ms, "", source=Source.OPERATOR),
+        ],
+        flows=[FlowPatch(FLOW, made.flow.rev, {"completed": 1})],
+    )
+    raw = await desk.raw()
+    async with raw.transaction():
+        changed = [lease.id, other] if is_seen else [lease.id]
+        await raw.execute(PROGRESS, changed)
+        waiting = asyncio.create_task(store.commit(changes, now_ms))
+        await waited_for(raw)
+    assert await waiting is not is_seen
+    found = [await head(store, id) for id in (lease.id, other)]
+    states = [State.ACTIVE, State.WAITING] if is_seen else [State.COMPLETED, State.CANCELLED]
+    assert [row.state for row in found] == states
+    assert found[0].progress_pct == 5
+    assert found[0].rev == lease.head.rev + (1 if is_seen else 2)
 
 
 async def test_a_flow_that_changed_after_its_lines_were_looked_at_is_left_for_the_next_turn(

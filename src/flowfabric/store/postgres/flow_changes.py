@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from flowfabric.core.flow.changes import Resolution
-from flowfabric.core.flow.model import Edge, Line
-from flowfabric.core.transition import Changeset, Seen, Transition
+from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
+from flowfabric.core.flow.model import Edge, Group, Line
+from flowfabric.core.model import Submission
+from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
-from flowfabric.store.postgres.flow_rows import cells_of, member_cells
-from flowfabric.store.postgres.flow_statements import BITS, KEPT, MOVE, PARTS, Shape, moved_columns
-from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, columns_of, encode
+from flowfabric.store.postgres.flow_rows import member_cells, rows_of
+from flowfabric.store.postgres.flow_statements import PARTS, Moves, Shape
+from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, encode
 from flowfabric.store.postgres.statements import Argument
 
-_LineKey = tuple[str, int, str]
-# For a column that a patch does not name: no text is this, and what stands for it is not written.
-_UNSAID = "\0"
+T = TypeVar("T")
+Numbered = Sequence[tuple[int, Changeset]]
+
+
+class _Rows(NamedTuple):
+    """The rows of one part, and the number of the changeset that each is of."""
+
+    which: Sequence[int]
+    cells: Sequence[Row]
 
 
 async def commit_each(connection: Connection, call: Call, batch: Sequence[Changeset]) -> list[bool]:
@@ -28,7 +37,10 @@ async def commit_each(connection: Connection, call: Call, batch: Sequence[Change
     arguments: dict[str, Argument] = {
         **call.arguments,
         **given,
-        "owners": [id for changes in batch for id in changes.owners],
+        "owners": [
+            *[flow.id for changes in batch for flow in changes.new_flows],
+            *[flow.id for changes in batch for flow in changes.flows],
+        ],
         "total": len(batch),
     }
     statement = call.sql.commit(shape)
@@ -37,120 +49,162 @@ async def commit_each(connection: Connection, call: Call, batch: Sequence[Change
     return [which not in refused for which in range(1, len(batch) + 1)]
 
 
-class _Rows:
-    """Rows by part, each with the number of its changeset in front; `moved` are the columns that
-    patches of executions name."""
-
-    def __init__(self, moved: Collection[str]) -> None:
-        self.moved = [name for name in BITS if name in moved]
-        self.by_part: dict[str, list[Row]] = {}
-
-    def add(self, part: str, which: int, rows: Iterable[Row]) -> None:
-        found = [(which, *row) for row in rows]
-        if found:
-            self.by_part.setdefault(part, []).extend(found)
-
-
 def _parts(batch: Sequence[Changeset]) -> tuple[Shape, dict[str, Argument]]:
     """What the statement must hold, and its arguments: one array per column of each part."""
-    moves = [transition for changes in batch for transition in changes.transitions]
-    moved = frozenset(name for move in moves for name in move.patch)
-    rows = _Rows(moved)
-    for which, changes in enumerate(batch, 1):
-        _add(rows, which, changes)
-    given: dict[str, Argument] = {}
-    parts = set(rows.by_part)
-    if any(move.attempt is not None for move in moves):
-        parts.add("attempts")
-    if any(move.tags for move in moves):
-        parts.add("tags")
-    noted = {note.execution for changes in batch for note in changes.notes}
-    if noted and not noted.isdisjoint(move.id for move in moves):
+    numbered = list(enumerate(batch, 1))
+    rows = {part: found for part, found in _by_part(numbered).items() if found.which}
+    moves = dict(_moves(numbered))
+    raised = frozenset(name for changes in batch for flow in changes.flows for name in flow.patch)
+    parts = set(rows)
+    if moves and "notes" in rows and _are_noted_and_moved(batch):
         parts.add("own")
-    for part, found in rows.by_part.items():
-        names = ("which", *PARTS[part])
-        if part == "moves":
-            names = ("which", *MOVE, *moved_columns(moved), *KEPT)
-        for name, column in zip(names, columns_of(found, len(names)), strict=True):
-            given |= _given(f"{part}_{name}", column)
-    if "members" in parts:
-        members = [member for changes in batch for member in changes.members]
-        labels = {member.execution.id: member.tags for member in members if member.tags}
+    if all(changes.new_flows for changes in batch):
+        parts.add("founding")
+    shape = Shape(frozenset(parts), tuple(moves), raised)
+    given: dict[str, Argument] = {}
+    for part, found in rows.items():
+        _give(given, part, PARTS[part], found)
+    for part, kind in shape.numbered.items():
+        _give(given, part, kind.given, moves[kind])
+    if "members" in rows:
+        members = [member for changes in batch for member in changes.members if member.tags]
+        labels = {member.execution.id: member.tags for member in members}
         given["labels"] = encode(labels).decode()
-    always = frozenset(name for name in moved if all(name in move.patch for move in moves))
-    raised = frozenset(n for changes in batch for flow in changes.flows for n in flow.patch)
-    return Shape(frozenset(parts), moved, always, raised), given
+    return shape, given
 
 
-def _given(name: str, column: Sequence[Cell]) -> dict[str, Argument]:
-    """A column as an array, and what stands for the rows behind its end: the driver takes long to
-    write arrays. The numbers of changesets are always said: they tell how many rows there are."""
-    if name.endswith("_which"):
-        return {name: column}
-    if _UNSAID in column:
-        said = next((value for value in column if value != _UNSAID), None)
-        column = [said if value == _UNSAID else value for value in column]
+def _are_noted_and_moved(batch: Sequence[Changeset]) -> bool:
+    noted = {note.execution for changes in batch for note in changes.notes}
+    return any(move.id in noted for changes in batch for move in changes.transitions)
+
+
+def _give(given: dict[str, Argument], part: str, names: Mapping[str, str], rows: _Rows) -> None:
+    """Add the arguments of a part. Of a column, those equal ones that end it are not told one by
+    one, for the driver takes long to write arrays; the numbers tell how many rows there are."""
+    given[f"{part}_which"] = rows.which
+    for name, column in zip(names, zip(*rows.cells, strict=True), strict=True):
+        told, same = _shortened(column)
+        given[f"{part}_{name}"] = told
+        given[f"{part}_{name}_same"] = same
+
+
+def _shortened(column: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Cell]:
+    """A column without its end, and what stands for all of that. Nothing can stand for an end if
+    it would stand for what is empty before it, too."""
     last = column[-1]
-    length = 0 if column.count(last) == len(column) else _length(column)
-    if last is not None and None in column[:length]:
-        return {name: column, f"{name}_same": None}
-    return {name: column[:length], f"{name}_same": last}
-
-
-def _length(column: Sequence[Cell]) -> int:
-    """Of what is left when all that equals the last is taken off the end."""
-    length, last = len(column), column[-1]
+    if column.count(last) == len(column):
+        return (), last
+    length = len(column)
     while column[length - 1] == last:
         length -= 1
-    return length
+    told = column[:length]
+    return (column, None) if last is not None and None in told else (told, last)
 
 
-def _add(rows: _Rows, which: int, changes: Changeset) -> None:
-    rows.add("moves", which, (_move(move, rows.moved) for move in changes.transitions))
-    rows.add("new_flows", which, map(cells_of, changes.new_flows))
-    patches = ((flow.id, flow.rev, encode(flow.patch).decode()) for flow in changes.flows)
-    rows.add("flows", which, patches)
-    members = ((*member_cells(m.execution), m.payload) for m in changes.members)
-    rows.add("members", which, members)
-    edges, resolved = _edges(changes)
-    rows.add("edges", which, map(cells_of, edges))
-    rows.add("resolved", which, map(cells_of, resolved))
-    groups = {group.key: group for group in changes.groups}
-    rows.add("groups", which, map(cells_of, groups.values()))
-    ended = (t.line for t in changes.transitions if t.line is not None)
-    lines = {_key(line): line for line in (*ended, *changes.lines)}
-    rows.add("lines", which, map(cells_of, lines.values()))
-    rows.add("done", which, dict.fromkeys(map(_key, changes.done)))
-    notes = ((note.execution, note.kind, encode(note.detail).decode()) for note in changes.notes)
-    rows.add("notes", which, notes)
+def _by_part(numbered: Numbered) -> dict[str, _Rows]:
+    return {
+        "new_flows": _rows(numbered, attrgetter("new_flows"), rows_of),
+        "flows": _rows(numbered, attrgetter("flows"), _flow_cells),
+        "members": _rows(numbered, attrgetter("members"), _member_cells),
+        "edges": _rows(numbered, _edges, rows_of),
+        "resolved": _rows(numbered, _resolved, rows_of),
+        "groups": _rows(numbered, _groups, rows_of),
+        "lines": _rows(numbered, _lines, rows_of),
+        "done": _rows(numbered, attrgetter("done"), _keys),
+        "notes": _rows(numbered, attrgetter("notes"), _note_cells),
+    }
 
 
-def _move(transition: Transition, moved: Sequence[str]) -> Row:
-    patch = transition.patch
-    guard, log, tags = transition.guard, transition.log, transition.tags
-    held: Row = (None, *guard.compared)
-    if isinstance(guard, Seen):
-        held = (guard.rev, None, None, None)
-    return (
-        transition.id,
-        *held,
-        sum(BITS[name] for name in patch),
-        encode(tags).decode() if tags else None,
-        log.kind if log else None,
-        detail(log) if log else None,
-        *msgspec.to_builtins([patch.get(name, _UNSAID) for name in moved]),
-        *(attempt_cells(transition.attempt) if transition.attempt else NO_ATTEMPT),
-    )
+def _rows(
+    numbered: Numbered,
+    records_of: Callable[[Changeset], Iterable[T]],
+    cells_of: Callable[[Sequence[T]], Sequence[Row]],
+) -> _Rows:
+    which: list[int] = []
+    found: list[T] = []
+    for number, changes in numbered:
+        for record in records_of(changes):
+            which.append(number)
+            found.append(record)
+    return _Rows(which, cells_of(found) if found else ())
 
 
-def _edges(changes: Changeset) -> tuple[Iterable[Edge], Iterable[Resolution]]:
-    """New edges, and what became of others: parts of one statement do not see each other."""
-    edges = {edge.key: edge for edge in changes.edges}
+def _moves(numbered: Numbered) -> Iterator[tuple[Moves, _Rows]]:
+    """Transitions, those that are alike together; always in the same order, so that there are few
+    different statements."""
+    alike: dict[tuple[bool, tuple[str, ...]], list[tuple[int, int, Transition]]] = {}
+    position = 0
+    for which, changes in numbered:
+        for move in changes.transitions:
+            position += 1
+            kind = isinstance(move.guard, Held), tuple(move.patch)
+            alike.setdefault(kind, []).append((which, position, move))
+    for (held, columns), found in sorted(alike.items()):
+        moves = Moves(
+            held,
+            columns,
+            attempts=any(move.attempt is not None for _, _, move in found),
+            tags=any(move.tags for _, _, move in found),
+        )
+        yield moves, _Rows([which for which, _, _ in found], list(_move_cells(moves, found)))
+
+
+def _move_cells(kind: Moves, found: Sequence[tuple[int, int, Transition]]) -> Iterator[Row]:
+    values = msgspec.to_builtins([tuple(move.patch.values()) for _, _, move in found])
+    for (_, position, move), patch in zip(found, values, strict=True):
+        log, attempt, tags = move.log, move.attempt, move.tags
+        told = (log.kind, detail(log)) if log else (None, None)
+        row: Row = (move.id, *move.guard.compared, position, *told, *patch)
+        if kind.attempts:
+            row += attempt_cells(attempt) if attempt else NO_ATTEMPT
+        if kind.tags:
+            row += (encode(tags).decode() if tags else None,)
+        yield row
+
+
+def _flow_cells(flows: Sequence[FlowPatch]) -> list[Row]:
+    return [(flow.id, flow.rev, encode(flow.patch).decode()) for flow in flows]
+
+
+def _member_cells(members: Sequence[Submission]) -> list[Row]:
+    return [(*member_cells(member.execution), member.payload) for member in members]
+
+
+def _note_cells(notes: Sequence[Note]) -> list[Row]:
+    return [(note.execution, note.kind, encode(note.detail).decode()) for note in notes]
+
+
+def _edges(changes: Changeset) -> Iterable[Edge]:
+    """New ones, as they are when all is written: parts of one statement do not see each other."""
+    if not changes.edges or not changes.resolved:
+        return changes.edges
     resolved = {resolution.key: resolution for resolution in changes.resolved}
-    for key in edges.keys() & resolved.keys():
-        edges[key] = resolved.pop(key).of(edges[key])
-    return edges.values(), resolved.values()
+    edges = {edge.key: edge for edge in changes.edges}
+    return [resolved[key].of(edge) if key in resolved else edge for key, edge in edges.items()]
 
 
-def _key(line: Line) -> _LineKey:
+def _resolved(changes: Changeset) -> Iterable[Resolution]:
+    """What became of edges that are not new."""
+    if not changes.edges or not changes.resolved:
+        return changes.resolved
+    new = {edge.key for edge in changes.edges}
+    return [resolution for resolution in changes.resolved if resolution.key not in new]
+
+
+def _groups(changes: Changeset) -> Iterable[Group]:
+    groups = changes.groups
+    return {group.key: group for group in groups}.values() if len(groups) > 1 else groups
+
+
+def _lines(changes: Changeset) -> Iterable[Line]:
+    lines = [move.line for move in changes.transitions if move.line is not None]
+    lines += changes.lines
+    return {_key(line): line for line in lines}.values() if len(lines) > 1 else lines
+
+
+def _keys(lines: Sequence[Line]) -> list[Row]:
+    return [_key(line) for line in lines]
+
+
+def _key(line: Line) -> tuple[str, int, str]:
     return (line.flow, line.at_ms, line.id)

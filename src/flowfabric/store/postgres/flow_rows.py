@@ -6,7 +6,7 @@ Answers come as JSON arrays of rows whose columns stand in the order of the reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -55,6 +55,12 @@ def cells_of(record: Flow | Edge | Group | Line | Resolution) -> Row:
     """In the order of its fields, which is the order of the names above."""
     values: list[Cell] = msgspec.to_builtins(record)
     return tuple(values)
+
+
+def rows_of(records: Sequence[Flow | Edge | Group | Line | Resolution]) -> list[Row]:
+    """The same of many."""
+    rows: list[Row] = msgspec.to_builtins(records)
+    return rows
 
 
 def member_cells(head: Execution) -> Row:

@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from flowfabric.core.flow.changes import WRITABLE as FLOW_WRITABLE
-from flowfabric.core.model import WRITABLE
-from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS
+from flowfabric.store.columns import ATTEMPT_COLUMNS
 from flowfabric.store.postgres.flow_rows import (
     DONE,
     EDGE,
@@ -24,24 +23,15 @@ from flowfabric.store.postgres.flow_rows import (
     listed,
 )
 from flowfabric.store.postgres.rows import sql_type
-from flowfabric.store.postgres.statements import Statement, Statements, numbered
+from flowfabric.store.postgres.statements import HELD, SEEN, Statement, Statements, apart, numbered
 
-MOVE = {
-    "given_id": "text",
-    "seen_rev": "bigint",
-    "held_epoch": "bigint",
-    "held_token": "text",
-    "held_started": "boolean",
-    "named": "bigint",
-    "tags": "text",
-    "line_kind": "text",
-    "line_detail": "text",
-}
 KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
 
-# What a commit can hold, in the order of its parts; each row says of which changeset it is.
+LOGGED = {"line_kind": "text", "line_detail": "text"}
+
+# What a commit can hold beside changes of executions, in the order of its parts; each row says of
+# which changeset it is.
 PARTS: Mapping[str, Mapping[str, str]] = {
-    "moves": MOVE,
     "new_flows": FLOW,
     "flows": {"id": "text", "rev": "bigint", "patch": "text"},
     "members": MEMBER,
@@ -53,7 +43,6 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "notes": {"execution": "text", "kind": "text", "detail": "text"},
 }
 _REFUSE = {
-    "moves": ("moves_refuse", ("given_id",)),
     "new_flows": ("new_flows_refuse", ("id",)),
     "flows": ("flows_refuse", ("id", "rev")),
     "members": ("members_refuse", ("id",)),
@@ -68,14 +57,13 @@ _WRITE = {
     "lines": "lines_write",
     "done": "done_write",
 }
-_LOG = {"members": "members_log", "moves": "moves_log", "notes": "notes_log"}
 _EDGES = {"leaving": "edges_leaving", "entering": "edges_entering", "whole": "edges_whole"}
 _ASKED = {"pages": "graph_pages", "lines": "graph_lines", "tally": "graph_tally"}
-_COUNTED = {"new_flows": "founded", "members": "created"}
-_IN_ORDER = ("moves", "notes")
+# What needs no look for what is there already when all of it is of new flows.
+_WRITE_NEW = {"edges": "new_edges_write", "groups": "new_groups_write"}
+_IN_ORDER = ("notes",)
 _KEEP = "t.which NOT IN (SELECT which FROM refused)"
 
-_HEAD_COLUMNS = [name for name in COLUMNS if any(name in names for names in WRITABLE.values())]
 _FLOW_COLUMNS = [name for name in FLOW if name in FLOW_WRITABLE]
 
 
@@ -88,52 +76,63 @@ def _patch(names: Iterable[str], kinds: Mapping[str, str]) -> str:
     )
 
 
-# Which columns a patch of an execution names is told by bits.
-BITS = {name: 1 << place for place, name in enumerate(_HEAD_COLUMNS)}
+class Moves(NamedTuple):
+    """Changes of executions that are guarded alike and name the same columns; `attempts`, `tags`:
+    some of them have such."""
 
+    held: bool
+    columns: tuple[str, ...]
+    attempts: bool
+    tags: bool
 
-def moved_columns(moved: Collection[str]) -> dict[str, str]:
-    """Where the values of these columns are given, one for each execution."""
-    return {f"to_{name}": sql_type(name) for name in _HEAD_COLUMNS if name in moved}
+    @property
+    def guard(self) -> Mapping[str, str]:
+        """What is compared."""
+        return {"given_id": "text", **(HELD if self.held else SEEN)}
 
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """What is written to other tables, of some of them."""
+        return (KEPT if self.attempts else {}) | ({"tags": "text"} if self.tags else {})
 
-def _move_patch(shape: Shape) -> str:
-    """The same for executions: most columns are named by all patches of a commit."""
-    return "".join(
-        f"{name} = g.to_{name}, "
-        if name in shape.always
-        else f"{name} = CASE WHEN g.named & {BITS[name]} <> 0 THEN g.to_{name} ELSE e.{name} END, "
-        for name in _HEAD_COLUMNS
-        if name in shape.moved
-    )
+    @property
+    def written(self) -> Mapping[str, str]:
+        values = {f"to_{name}": sql_type(name) for name in self.columns}
+        return {"position": "bigint", **LOGGED, **values, **self.beside}
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """All of that, in this order, comes with the number of the changeset in front."""
+        return {**self.guard, **self.written}
 
 
 class Shape(NamedTuple):
-    """What a commit is made of: parts by name (also `attempts`, `tags`, and `own`: notes about what
-    is changed, too), the columns that its patches of executions name, those that all of them do,
-    and the columns that its patches of flows name."""
+    """What a commit is made of: parts by name (also `own`: notes about what is changed, too; and
+    `founding`: all of it is of new flows), its changes of executions, and the columns that its
+    patches of flows name."""
 
     parts: frozenset[str]
-    moved: frozenset[str]
-    always: frozenset[str]
+    moves: tuple[Moves, ...]
     raised: frozenset[str]
+
+    @property
+    def numbered(self) -> Mapping[str, Moves]:
+        """Changes of executions, by the name of their part."""
+        return {f"moves_{number}": moves for number, moves in enumerate(self.moves)}
 
 
 def _given(part: str, columns: Mapping[str, str]) -> str:
     """The rows of a part. An array may be shorter than there are rows: then one value stands for
     all that follow."""
-    every = {"which": "bigint", **columns}
-    arrays = ", ".join(f":{part}_{name}::{kind}[]" for name, kind in every.items())
+    cells = apart({"which": "bigint", **columns}, f"{part}_")
     values = ", ".join(
         f"coalesce(u.{name}, :{part}_{name}_same::{kind}) AS {name}"
         for name, kind in columns.items()
     )
-    names = ", ".join(every)
-    rows = f"unnest({arrays}) AS u ({names})"
     if part in _IN_ORDER:
+        cells += f", generate_subscripts(:{part}_which::bigint[], 1) AS position"
         values += ", u.position"
-        rows = f"unnest({arrays}) WITH ORDINALITY AS u ({names}, position)"
-    return f"(SELECT u.which, {values} FROM {rows}) AS t"  # noqa: S608 - our names
+    return f"(SELECT u.which, {values} FROM (SELECT {cells}) AS u) AS t"  # noqa: S608 - our names
 
 
 class FlowStatements(Statements):
@@ -149,27 +148,34 @@ class FlowStatements(Statements):
 
     def _commit(self, shape: Shape) -> Statement:
         parts = shape.parts
-        told = [part for part in _LOG if part in parts]
-        writes = [self._move(shape)] if "moves" in parts else []
+        writes = [self._move(part, moves) for part, moves in shape.numbered.items()]
         writes += [self._write(part, shape) for part in _WRITE if part in parts]
+        told = self._told(shape)
         if told:
-            lines = " UNION ALL ".join(self._told(part, parts) for part in told)
-            writes.append(self.fill("commit_log", told=lines))
+            writes.append(self.fill("commit_log", told=" UNION ALL ".join(told)))
+        refusals = [self.fill("moves_refuse")] if shape.moves else []
+        refusals += [self._refuse(part) for part in _REFUSE if part in parts]
         text = self.fill(
             "flow_commit",
             clock=self.clock(),
-            locks=self._lock(shape) if "moves" in parts else "",
-            refusals="\n".join(self._refuse(part) for part in _REFUSE if part in parts),
+            locks=self._lock(shape) if shape.moves else "",
+            refusals="\n".join(refusals),
             writes="".join(writes),
-            raced=" OR ".join(_short(part) for part in _COUNTED if part in parts) or "false",
         )
         return numbered(text)
 
     def _lock(self, shape: Shape) -> str:
-        kept = KEPT if "attempts" in shape.parts else {}
+        asked = (
+            self.fill(
+                "moves_asked",
+                given=_given(part, moves.guard),
+                compared=_or_null({**HELD, **SEEN}, moves.guard),
+            )
+            for part, moves in shape.numbered.items()
+        )
         return self.fill(
             "moves_lock",
-            given=_given("moves", MOVE | moved_columns(shape.moved) | kept),
+            asked=" UNION ALL ".join(asked),
             held=self.fill("guard_held"),
             seen=self.fill("guard_seen"),
         )
@@ -179,21 +185,23 @@ class FlowStatements(Statements):
         columns = {column: PARTS[part][column] for column in compared}
         return self.fill(name, given=_given(part, columns))
 
-    def _move(self, shape: Shape) -> str:
-        kept = "attempts" in shape.parts
-        beside = self.kept_attempts() if kept else ""
+    def _move(self, part: str, moves: Moves) -> str:
+        beside = self.kept_attempts(part) if moves.attempts else ""
         return self.fill(
             "moves_write",
-            kept="l.which NOT IN (SELECT which FROM refused)",
-            patch=_move_patch(shape),
-            more_g=f", {listed(KEPT, 'g')}" if kept else "",
-            beside=beside + (self.fill("moves_tags") if "tags" in shape.parts else ""),
+            part=part,
+            given=_given(part, {"given_id": "text", **moves.written}),
+            kept=_KEEP,
+            patch="".join(f"{name} = g.to_{name}, " for name in moves.columns),
+            more_g="".join(f", g.{name}" for name in moves.beside),
+            beside=beside + (self.fill("moves_tags", part=part) if moves.tags else ""),
         )
 
     def _write(self, part: str, shape: Shape) -> str:
         columns = PARTS[part]
+        names = _WRITE | _WRITE_NEW if "founding" in shape.parts else _WRITE
         return self.fill(
-            _WRITE[part],
+            names[part],
             given=_given(part, columns),
             columns=", ".join(columns),
             values=listed(columns, "t"),
@@ -201,9 +209,18 @@ class FlowStatements(Statements):
             patch=_patch([n for n in _FLOW_COLUMNS if n in shape.raised], FLOW),
         )
 
-    def _told(self, part: str, parts: frozenset[str]) -> str:
-        name = "notes_log_after" if part == "notes" and "own" in parts else _LOG[part]
-        return self.fill(name, given=_given(part, PARTS[part]), kept=_KEEP)
+    def _told(self, shape: Shape) -> list[str]:
+        """What a commit appends to the log."""
+        told = [self.fill("members_log")] if "members" in shape.parts else []
+        told += [self.fill("moves_log", part=part) for part in shape.numbered]
+        if "notes" in shape.parts:
+            changed = (f"SELECT id, state, attempt, epoch FROM {part}" for part in shape.numbered)  # noqa: S608 - our names
+            name = "notes_log_after" if "own" in shape.parts else "notes_log"
+            given = _given("notes", PARTS["notes"])
+            told.append(
+                self.fill(name, given=given, kept=_KEEP, changed=" UNION ALL ".join(changed))
+            )
+        return told
 
     def _take(self, look: str) -> Statement:
         """`look`: the part that finds flows."""
@@ -255,9 +272,8 @@ class FlowStatements(Statements):
         return numbered(text)
 
 
-def _short(part: str) -> str:
-    """Whether fewer were written than were to be: somebody else wrote one meanwhile."""
-    return (
-        f"(SELECT count(*) FROM {_COUNTED[part]}) < "  # noqa: S608 - our names
-        f"(SELECT count(*) FROM unnest(:{part}_which::bigint[]) AS t (which) WHERE {_KEEP})"
+def _or_null(columns: Mapping[str, str], known: Collection[str]) -> str:
+    return ", ".join(
+        f"t.{name}" if name in known else f"NULL::{kind} AS {name}"
+        for name, kind in columns.items()
     )

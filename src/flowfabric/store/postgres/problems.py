@@ -33,9 +33,11 @@ LOST: tuple[type[Exception], ...] = (
     TimeoutError,
     EOFError,
 )
-# The statement undid itself and left nothing behind.
+# The statement undid itself and left nothing behind: somebody was faster. That a record is there
+# before us is seen when the statement begins, or it was written since.
 UNDONE: tuple[type[Exception], ...] = (
     errors.SerializationError,
+    errors.UniqueViolationError,
     errors.DeadlockDetectedError,
 )
 DRIVER_ERRORS: tuple[type[Exception], ...] = (

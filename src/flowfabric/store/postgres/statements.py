@@ -23,7 +23,11 @@ SQL = statements("postgres")
 HEADS = ", ".join(f"e.{name}" for name in COLUMNS)
 NOW = "coalesce(:clock_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 
-_ARGUMENT = re.compile(r"(?<!:):([a-z_]+)")
+# What a guard compares with the row.
+HELD = {"held_epoch": "bigint", "held_token": "text", "held_started": "boolean"}
+SEEN = {"seen_rev": "bigint"}
+
+_ARGUMENT = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 
 Argument = Cell | Sequence[Cell]
 Arguments = Mapping[str, Argument]
@@ -46,6 +50,12 @@ def numbered(text: str) -> Statement:
         return f"${names.setdefault(found[1], len(names) + 1)}"
 
     return Statement(_ARGUMENT.sub(mark, text), tuple(names))
+
+
+def apart(columns: Mapping[str, str], part: str = "") -> str:
+    """Arrays taken apart, as columns of rows. In a list of results, not as a table of functions:
+    that would write down every array by itself first."""
+    return ", ".join(f"unnest(:{part}{name}::{kind}[]) AS {name}" for name, kind in columns.items())
 
 
 class Shape(NamedTuple):
@@ -105,7 +115,7 @@ class Statements:
             clock=self.clock(),
             columns=", ".join(names),
             given=", ".join(f"t.{column}" for column in names),
-            arrays=", ".join(f":{column}::{sql_type(column)}[]" for column in names),
+            arrays=apart({column: sql_type(column) for column in names}),
             beside=beside,
             notify=self._notify("created"),
         )
@@ -131,14 +141,16 @@ class Statements:
         )
         return numbered(text)
 
-    def kept_attempts(self) -> str:
-        """The part that keeps the attempts of what was applied."""
+    def kept_attempts(self, applied: str) -> str:
+        """The part that keeps the attempts of what was applied by the part of this name."""
         values = ", ".join(f"kept_{c}" for c in ATTEMPT_COLUMNS)
         names = ", ".join(ATTEMPT_COLUMNS)
-        return self.fill("apply_attempts", attempt_columns=names, attempt_values=values)
+        return self.fill(
+            "apply_attempts", applied=applied, attempt_columns=names, attempt_values=values
+        )
 
     def _shaped(self, shape: Shape) -> Statement:
-        guard = _HELD if shape.held else _SEEN
+        guard = HELD if shape.held else SEEN
         given = {} if shape.alike else {f"given_{c}": sql_type(c) for c in shape.columns}
         beside = dict(given)
         if shape.lines:
@@ -150,7 +162,7 @@ class Statements:
         every = {**guard, **beside}
         parts = self.fill("apply_lines") if shape.lines else ""
         if shape.attempts:
-            parts += self.kept_attempts()
+            parts += self.kept_attempts("applied")
         if shape.outbox:
             values = ", ".join(f"out_{name}" for name in LINE)
             parts += self.fill("apply_outbox", line_columns=", ".join(LINE), line_values=values)
@@ -158,10 +170,7 @@ class Statements:
         text = self.fill(
             "execution_apply",
             clock=self.clock(),
-            arrays=", ".join(
-                [":ids::text[]", *(f":{name}::{kind}[]" for name, kind in every.items())]
-            ),
-            names="".join(f", {name}" for name in every),
+            arrays=apart(every),
             more_t="".join(f", t.{name}" for name in beside),
             more_l="".join(f", l.{name}" for name in beside),
             more_g="".join(f", g.{name}" for name in beside),
@@ -171,10 +180,6 @@ class Statements:
             notify=self._notify("applied"),
         )
         return numbered(text)
-
-
-_HELD = {"held_epoch": "bigint", "held_token": "text", "held_started": "boolean"}
-_SEEN = {"seen_rev": "bigint"}
 
 
 def _bare(text: str) -> str:

@@ -227,13 +227,14 @@ class PostgresStore:
         alone = [changes for changes in batch if changes.lanes or is_plain]
         together = [changes for changes in batch if not (changes.lanes or is_plain)]
         done = [changes for changes in alone if await self._commit_alone(changes, now_ms)]
+        hint = hint_of_changes(together)
         if together or not alone:
-            call = self._call(now_ms, hint_of_changes(together))
+            call = self._call(now_ms, hint)
             answers = await self._write(
                 lambda connection: flow_changes.commit_each(connection, call, together)
             )
             done += [changes for changes, good in zip(together, answers, strict=True) if good]
-        self.hints.publish(hint_of_changes(done))
+        self.hints.publish(hint if done == together else hint_of_changes(done))
         written = {id(changes) for changes in done}
         return [id(changes) in written for changes in batch]
 

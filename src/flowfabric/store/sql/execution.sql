@@ -159,7 +159,7 @@ SELECT {now} AS now_ms
 -- New heads with what is written once beside them; one that exists is left alone.
 {clock}, created AS (
     INSERT INTO {schema}.execution ({columns}, payload)
-    SELECT {given}, t.payload FROM unnest({arrays}, :payloads::bytea[]) AS t ({columns}, payload)
+    SELECT {given}, t.payload FROM (SELECT {arrays}, unnest(:payloads::bytea[]) AS payload) AS t
     WHERE (SELECT fits FROM clock)
     ON CONFLICT (id) DO NOTHING
     RETURNING n, id, lane, state, attempt, epoch
@@ -175,8 +175,11 @@ FROM clock AS c
 -- out too late, because somebody took a key or an id meanwhile, undoes the statement.
 {clock}, looked AS MATERIALIZED (
     SELECT t.*, k.id AS known_id, k.digest AS known_digest, e.n AS known_n
-    FROM unnest({arrays}, :payloads::bytea[], :keys::text[], :digests::text[], :untils_ms::bigint[])
-        WITH ORDINALITY AS t ({columns}, payload, key, digest, until_ms, position)
+    FROM (
+        SELECT {arrays}, unnest(:payloads::bytea[]) AS payload, unnest(:keys::text[]) AS key,
+               unnest(:digests::text[]) AS digest, unnest(:untils_ms::bigint[]) AS until_ms,
+               generate_subscripts(:payloads::bytea[], 1) AS position
+    ) AS t
     LEFT JOIN {schema}.idempotency AS k
         ON k.namespace = t.namespace AND k.key = t.key AND k.until_ms > :now_ms::bigint
     LEFT JOIN {schema}.execution AS e ON e.id = t.id
@@ -365,7 +368,10 @@ e.rev = t.seen_rev
     SELECT e.id, t.position{more_t}, coalesce({guard}, false) AS holds,
            CASE WHEN coalesce({guard}, false) THEN NULL
                 ELSE json_build_array({heads})::text END AS refused
-    FROM unnest({arrays}) WITH ORDINALITY AS t (given_id{names}, position)
+    FROM (
+        SELECT unnest(:ids::text[]) AS given_id, {arrays},
+               generate_subscripts(:ids::text[], 1) AS position
+    ) AS t
     JOIN {schema}.execution AS e ON e.id = t.given_id
     WHERE (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
@@ -395,9 +401,9 @@ FROM clock AS c LEFT JOIN locked AS l ON NOT l.holds
 -- name: apply_attempts@postgres
 -- The part of an apply that keeps attempts as their leases end. How and when an attempt first began
 -- is never overwritten, and who worked on it only by somebody who did.
-, kept AS (
+, kept_{applied} AS (
     INSERT INTO {schema}.attempt AS a (n, {attempt_columns})
-    SELECT n, {attempt_values} FROM applied WHERE kept_lifecycle IS NOT NULL
+    SELECT n, {attempt_values} FROM {applied} WHERE kept_lifecycle IS NOT NULL
     ON CONFLICT (n, attempt) DO UPDATE SET
         lifecycle = excluded.lifecycle,
         worker = CASE WHEN excluded.worker = '' THEN a.worker ELSE excluded.worker END,

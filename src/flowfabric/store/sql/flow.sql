@@ -183,7 +183,8 @@ SELECT json_group_array(id) FROM (
 -- name: flow_commit@postgres
 -- Many changesets, each as a whole or not at all. Flows are locked first, in the order of their
 -- ids, then executions in the order of theirs. Guards are judged by the locked rows; the numbers of
--- changesets with one that does not hold are refused, and everything is written but for them.
+-- changesets with one that does not hold are refused, and everything is written but for them. A flow
+-- or a member that somebody else writes meanwhile cannot be written twice: the statement fails.
 {clock}, owner AS MATERIALIZED (
     SELECT f.id, f.rev FROM {schema}.flow AS f
     WHERE f.id = ANY (:owners::text[]) AND (SELECT fits FROM clock)
@@ -194,44 +195,50 @@ SELECT json_group_array(id) FROM (
     {refusals}
 ){writes}
 SELECT c.now_ms, c.fits, ARRAY(SELECT DISTINCT which FROM refused) AS refused,
-       CASE WHEN {raced} THEN {schema}.raced() END AS raced,
        (SELECT pg_notify(:channel::text, :notice::text) WHERE :notice::text <> ''
         AND (SELECT count(DISTINCT which) FROM refused) < :total::bigint) AS told
 FROM clock AS c
 
 -- name: moves_lock@postgres
--- The part of a commit that locks executions, after the flows.
-, locked AS MATERIALIZED (
-    SELECT e.id, t.*, coalesce(
+-- The part of a commit that locks executions, after the flows. What is to be written is not carried
+-- along: rows are copied at every step from here to the verdict.
+, asked AS MATERIALIZED (
+    {asked}
+), locked AS MATERIALIZED (
+    SELECT e.id, coalesce(
         CASE WHEN t.seen_rev IS NULL THEN {held} ELSE {seen} END, false
     ) AS holds
-    FROM {given} JOIN {schema}.execution AS e ON e.id = t.given_id
+    FROM asked AS t JOIN {schema}.execution AS e ON e.id = t.given_id
     WHERE (SELECT count(*) FROM owner) >= 0 AND (SELECT fits FROM clock)
     ORDER BY e.id FOR UPDATE OF e
 )
 
+-- name: moves_asked@postgres
+-- What is compared with executions, of those that are guarded alike.
+SELECT t.which, t.given_id, {compared} FROM {given}
+
 -- name: moves_refuse@postgres
--- Refused: an execution is not as it was seen.
-UNION ALL SELECT t.which FROM {given}
-WHERE t.given_id NOT IN (SELECT id FROM locked WHERE holds)
+-- Refused: an execution is not as it was seen. Mostly none is, which their number tells.
+UNION ALL SELECT t.which FROM asked AS t
+WHERE (SELECT count(*) FROM locked WHERE holds) < (SELECT count(*) FROM asked)
+  AND t.given_id NOT IN (SELECT id FROM locked WHERE holds)
 
 -- name: moves_write@postgres
--- The part of a commit that writes named columns of executions. They are picked out first: a row
--- that changed while it was waited for is joined again, and that must ask nothing else.
-, good_moves AS MATERIALIZED (
-    SELECT l.* FROM locked AS l WHERE {kept}
-), applied AS (
+-- The part of a commit that writes the same columns of many executions. They are picked out first:
+-- a row that changed while it was waited for is joined again, and that must ask nothing else.
+, good_{part} AS MATERIALIZED (
+    SELECT t.* FROM {given} WHERE {kept}
+), {part} AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
-    FROM good_moves AS g WHERE e.id = g.id
-    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.tags, g.line_kind,
-              g.line_detail{more_g}
+    FROM good_{part} AS g WHERE e.id = g.given_id
+    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.line_kind, g.line_detail{more_g}
 ){beside}
 
 -- name: moves_tags@postgres
 -- The part of a commit that sets tags; other keys stay.
-, tagged AS (
+, tagged_{part} AS (
     INSERT INTO {schema}.tag (n, key, value)
-    SELECT a.n, t.key, t.value FROM applied AS a, jsonb_each_text(a.tags::jsonb) AS t
+    SELECT a.n, t.key, t.value FROM {part} AS a, jsonb_each_text(a.tags::jsonb) AS t
     ON CONFLICT (n, key) DO UPDATE SET value = excluded.value
 )
 
@@ -243,8 +250,6 @@ UNION ALL SELECT t.which FROM {given} WHERE (t.id IN (SELECT id FROM owner)) IS 
 -- The part of a commit that writes new flows.
 , founded AS (
     INSERT INTO {schema}.flow ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
-    ON CONFLICT (id) DO NOTHING
-    RETURNING id
 )
 
 -- name: flows_refuse@postgres
@@ -269,7 +274,6 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 -- The part of a commit that writes new members and their lanes and tags.
 , created AS (
     INSERT INTO {schema}.execution ({columns}) SELECT {values} FROM {given} WHERE {kept} ORDER BY t.id
-    ON CONFLICT (id) DO NOTHING
     RETURNING n, id, lane, state, attempt, epoch
 ), laned AS (
     INSERT INTO {schema}.lane (name) SELECT DISTINCT lane FROM created ORDER BY lane
@@ -280,10 +284,16 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 )
 
 -- name: edges_write@postgres
--- The part of a commit that adds edges.
+-- The part of a commit that adds edges; one that is there stays as it is.
 , drawn AS (
     INSERT INTO {schema}.edge ({columns}) SELECT {values} FROM {given} WHERE {kept}
     ON CONFLICT (downstream, grp, upstream) DO NOTHING
+)
+
+-- name: new_edges_write@postgres
+-- Differs: all are of new flows.
+, drawn AS (
+    INSERT INTO {schema}.edge ({columns}) SELECT {values} FROM {given} WHERE {kept}
 )
 
 -- name: resolved_write@postgres
@@ -309,6 +319,12 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
         skipped = excluded.skipped, decided_ms = excluded.decided_ms,
         cancel_owed = excluded.cancel_owed, cancel_reason = excluded.cancel_reason,
         owed = excluded.owed
+)
+
+-- name: new_groups_write@postgres
+-- Differs: all are of new flows.
+, grouped AS (
+    INSERT INTO {schema}.edge_group ({columns}) SELECT {values} FROM {given} WHERE {kept}
 )
 
 -- name: lines_write@postgres
@@ -343,7 +359,7 @@ SELECT 0, n, n, id, 'submitted', state, attempt, epoch, '{{}}' FROM created
 
 -- name: moves_log@postgres
 -- What is told of executions that were changed.
-SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM applied
+SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM {part}
 WHERE line_kind IS NOT NULL
 
 -- name: notes_log@postgres
@@ -356,7 +372,7 @@ FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution WHERE {kept}
 SELECT 2, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
        coalesce(a.attempt, e.attempt), coalesce(a.epoch, e.epoch), t.detail
 FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
-LEFT JOIN applied AS a ON a.id = t.execution WHERE {kept}
+LEFT JOIN ({changed}) AS a ON a.id = t.execution WHERE {kept}
 
 -- name: flow_find@postgres
 -- Flows that fit, in the order of their ids.
