@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol, assert_never
 
@@ -247,11 +248,18 @@ class RawValkey:
             verb = ("ZREM",) if value is None else ("ZADD", str(value))
             await self._call(verb[0], base + _TIMERS[column], *verb[1:], uuid)
         if column == "state" and row.flow:
-            await self._call("HINCRBY", f"{base}:tally:{row.flow}", row.state, "-1")
-            await self._call("HINCRBY", f"{base}:tally:{row.flow}", str(value), "1")
+            await self._recount(f"{base}:tally:{row.flow}", row.state, str(value))
         if column == "state":
             queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.lane}"
             await self._call("ZREM", queue, uuid)
+
+    async def _recount(self, key: str, before: str, after: str) -> None:
+        known = await self._call("GET", key)
+        assert isinstance(known, bytes)
+        counts = Counter(msgspec.msgpack.decode(known, type=dict[str, int]))
+        counts.update({after: 1})
+        counts.subtract({before: 1})
+        await self._call("SET", key, msgspec.msgpack.encode(dict(+counts)))
 
     async def _rename(self, flow: Flow, id: str) -> None:
         base = self._base(flow)

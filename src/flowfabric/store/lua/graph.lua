@@ -125,7 +125,7 @@ register('flow_take', function(keys, args)
   end
   for _, row in ipairs(rows) do
     call('HSET', base .. ':flow:' .. row[1], 'busy_until_ms', args[5])
-    gather(scope.added, base .. ':flows', args[5], row[1])
+    gather(scope.added, ':flows', args[5], row[1])
   end
   -- What was the first to do is now done later, if anything: there is nothing to tell.
   return {'ok', scope.at_ms, rows, close(scope, args[4])}
@@ -236,6 +236,15 @@ local function read_heads(base, ids)
   return rows
 end
 
+-- States and how many members are in each.
+local function tally_cells(key)
+  local cells = {}
+  for state, number in pairs(read_tally(call('GET', key))) do
+    append(cells, {state, text_of(tonumber(number) or 0)})
+  end
+  return cells
+end
+
 -- Argument 4 is the flow, 5 to 9 are whether lines, the whole graph, ends, members and how many are
 -- in each state are wanted, 10 is how many edges, then lists: heads, leaving, entering, groups, and
 -- for members where to begin, how many, and a list of states.
@@ -270,6 +279,6 @@ register('graph', function(keys, args)
   end
   return {
     row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
-    members, lines, args[9] == '1' and call('HGETALL', base .. ':tally:' .. flow) or {},
+    members, lines, args[9] == '1' and tally_cells(base .. ':tally:' .. flow) or {},
   }
 end, READ_ONLY)

@@ -212,10 +212,12 @@ def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
     return version.decode(), first.decode(), later.decode(), timers
 
 
-def newest_of(reply: Any) -> tuple[str, bytes | None] | None:
-    """Where the last line of a partition is, and what it says, unless it is gone."""
-    spot, line = reply
-    return None if spot is None else (spot.decode(), line)
+def newest_of(reply: Any) -> tuple[str, bytes] | None:
+    """Where the last line of a partition is, and what it says, nothing if it is gone."""
+    if reply is None:
+        return None
+    _time_ms, _version, spot, line = reply.split(b"\t", 3)
+    return None if spot == b"0-0" else (spot.decode(), line)
 
 
 def departing_of(partition: int, reply: Any) -> list[tuple[int, ExecutionId, int | None]]:

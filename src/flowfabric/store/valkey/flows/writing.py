@@ -112,11 +112,11 @@ def _load(changes: Changeset) -> _Load:
 
 
 def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press) -> bytes:
-    """What many have in common, then each partition and its changesets."""
+    """What many have in common, the partitions, then the changesets of each."""
     shapes, templates = Shapes(press), Templates()
     cells: list[Packed] = []
-    for partition, positions in places.items():
-        cells += (keys.partition(partition), len(positions))
+    for positions in places.values():
+        cells.append(len(positions))
         for position in positions:
             changes = batch[position]
             cells += _listed(changes.transitions, shapes.item)
@@ -126,7 +126,7 @@ def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press)
             rest = _rest(changes)
             cells.append(len(rest))
             cells += rest
-    return packed(shapes.known, templates.known, *cells)
+    return packed(shapes.known, templates.known, [*map(keys.partition, places)], *cells)
 
 
 def _rest(changes: Changeset) -> list[Packed]:
