@@ -270,9 +270,9 @@ class RawValkey:
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""
-        leaving = f"{self._base(edge)}:leaving:{uuid_of(edge.upstream)}"
-        await self._call("ZREM", leaving, f"{uuid_of(edge.downstream)}:{edge.group}")
-        await self._call("ZADD", leaving, "0", f"{text}:{edge.group}")
+        leaving, upstream = f"{self._base(edge)}:leaving:{edge.flow}", uuid_of(edge.upstream)
+        await self._call("ZREM", leaving, f"{upstream}:{uuid_of(edge.downstream)}:{edge.group}")
+        await self._call("ZADD", leaving, "0", f"{upstream}:{text}:{edge.group}")
 
     async def _misplace(self, line: Line, text: str) -> None:
         """The line is kept under another name."""

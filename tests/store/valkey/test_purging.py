@@ -71,8 +71,7 @@ async def test_no_key_of_a_flow_is_left(store: ValkeyStore, clock: VirtualClock)
     await take(store, clock, only=member("a"))
     assert (await purge_flow(store, clock, members=3)).members == 3
     last = {key.split("}:")[-1].split(":")[0] for key in await keys(store, "*") if "{fp:" in key}
-    assert {"flow", "members", "tally", "x", "edges", "groups"} <= last
-    assert "leaving" not in last
+    assert {"flow", "members", "tally", "x", "edges", "groups", "leaving"} <= last
     assert (await purge_flow(store, clock)).gone == [FLOW]
     left = {key.split("}")[-1] for key in await keys(store, f"{store.address.prefix}:{{fp:*")}
     assert left == {"", ":feed"}

@@ -2,7 +2,8 @@
 --
 -- A flow is a hash of columns. Edges and groups are kept with who waits for them, as texts that
 -- only readers understand: `edge:<upstream>:<group>` is how an edge was drawn and
--- `end:<upstream>:<group>` what became of it. Pending edges are also indexed by their upstream.
+-- `end:<upstream>:<group>` what became of it. Pending edges of a flow are also in one sorted set, as
+-- `<upstream>:<downstream>:<group>`.
 -- Flows with something to do are in one sorted set, by the time from which somebody may do it.
 
 -- How many there are, then that many cells each: where they begin, how many cells they are, and
@@ -87,7 +88,7 @@ local function read_tallies(sets)
     end
   end
   for place, text in ipairs(read_all(keys)) do
-    flows[place].scope.known[flows[place].flow.id] = text
+    flows[place].scope.tallies[flows[place].flow.id] = text or ''
   end
 end
 
@@ -140,14 +141,14 @@ local function write_flow(scope, cells, flow)
   end
 end
 
--- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
--- and what became of it.
-local function write_edge(scope, downstream, upstream, group, drawn, is_pending, ended)
+-- Flow, downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is
+-- pending, and what became of it.
+local function write_edge(scope, flow, downstream, upstream, group, drawn, is_pending, ended)
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
-  local leaving, entry = scope.base .. ':leaving:' .. upstream, downstream .. ':' .. group
+  local index, entry = ':leaving:' .. flow, upstream .. ':' .. downstream .. ':' .. group
   local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
   -- One that was pending is there.
-  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', leaving, entry) == 1)
+  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
   if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
@@ -157,9 +158,9 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
     call('HDEL', key, 'end:' .. name)
   end
   if is_pending == 1 then
-    call('ZADD', leaving, '0', entry)
+    gather(scope.added, index, '0', entry)
   elseif drawn ~= '' and not is_new then
-    call('ZREM', leaving, entry)
+    gather(scope.removed, index, entry)
   end
 end
 
@@ -186,7 +187,7 @@ local function write_group(scope, downstream, name, text)
 end
 
 local SECTIONS = {
-  edges = {width = 6, write_one = write_edge},
+  edges = {width = 7, write_one = write_edge},
   groups = {width = 3, write_one = write_group},
   done = {width = 2, write_one = remove_line},
   lines = {width = LINE_CELLS, write_one = put_line},

@@ -178,16 +178,18 @@ local function include_all(set, ids)
   end
 end
 
--- Pending edges of these upstreams, which are in order, as many as wanted.
-local function read_leaving(base, view, upstreams, limit)
+-- Pending edges of these upstreams of a flow, which are in order, as many as wanted.
+local function read_leaving(base, flow, view, upstreams, limit)
   for _, upstream in ipairs(upstreams) do
     if #view.edges >= limit then
       return
     end
-    local names = call('ZRANGE', base .. ':leaving:' .. upstream, 0, limit - #view.edges - 1)
+    local names = call('ZRANGEBYLEX', base .. ':leaving:' .. flow, '[' .. upstream .. ':',
+      '(' .. upstream .. ';', 'LIMIT', 0, limit - #view.edges)
     for _, name in ipairs(names) do
-      local downstream = string.sub(name, 1, UUID_BYTES)
-      local field = upstream .. ':' .. string.sub(name, UUID_BYTES + 2)
+      local entry = string.sub(name, #upstream + 2)
+      local downstream = string.sub(entry, 1, UUID_BYTES)
+      local field = upstream .. ':' .. string.sub(entry, UUID_BYTES + 2)
       local texts = call('HMGET', base .. ':edges:' .. downstream,
         'edge:' .. field, 'end:' .. field)
       local cells = {'edge:' .. field, texts[1] or ''}
@@ -262,7 +264,7 @@ register('graph', function(keys, args)
   local view, members, lines = {edges = {}, groups = {}, heads = {}}, {}, {}
   include_all(view.heads, heads)
   include_all(view.groups, groups)
-  read_leaving(base, view, leaving, tonumber(args[10]))
+  read_leaving(base, flow, view, leaving, tonumber(args[10]))
   read_entering(base, view, entering, args[7] == '1')
   include_all(view.groups, entering)
   if args[8] == '1' then

@@ -112,15 +112,13 @@ local function opened(base, record, shared)
     spot = spot or '0-0',
     last = tail and part_of(record, tail) or '0-0\t',
     lines = {nil, nil, nil, nil, n = 0},
-    -- By names of keys without their beginning, members of sorted sets and fields of hashes.
+    -- By names of keys without their beginning, members of sorted sets.
     added = {},
     removed = {},
-    hashes = {},
     queues = {},
     flows = {},
-    -- By flow, changes of how many members are in each state, and what was known of that.
+    -- By flow, how many members are in each state: as it is kept, until it changes.
     tallies = {},
-    known = {},
     -- The soonest of the timers that are set, and of those that they replace.
     soonest_ms = false,
     replaced_ms = false,
@@ -170,7 +168,7 @@ local function tell(key, partition, version, score)
   end
 end
 
--- Many members of a sorted set, or fields of a hash, are written by one command.
+-- Many members of a sorted set are written by one command.
 local function gather(cells_by_name, name, first, second)
   local cells = cells_by_name[name]
   if not cells then
@@ -285,19 +283,20 @@ local function read_tally(text)
   return is_read and type(tally) == 'table' and tally or {}
 end
 
+local function count(scope, flow, state, by)
+  local tally = scope.tallies[flow]
+  if type(tally) ~= 'table' then
+    tally = read_tally(tally or call('GET', scope.base .. ':tally:' .. flow))
+    scope.tallies[flow] = tally
+  end
+  local number = (tonumber(tally[state]) or 0) + by
+  tally[state] = number ~= 0 and number or nil
+end
+
 local function write_tallies(scope)
-  for flow, counts in pairs(scope.tallies) do
-    local key, known, is_changed = scope.base .. ':tally:' .. flow, scope.known[flow], false
-    if known == nil then
-      known = call('GET', key)
-    end
-    local tally = read_tally(known)
-    for state, by in pairs(counts) do
-      local number = (tonumber(tally[state]) or 0) + by
-      tally[state], is_changed = number ~= 0 and number or nil, is_changed or by ~= 0
-    end
-    if is_changed then
-      put(scope.values, key, pack(tally))
+  for flow, tally in pairs(scope.tallies) do
+    if type(tally) == 'table' then
+      put(scope.values, scope.base .. ':tally:' .. flow, pack(tally))
     end
   end
 end
@@ -338,7 +337,6 @@ local function finish(scope)
   end
   write_all('ZREM', base, scope.removed)
   write_all('ZADD', base, scope.added)
-  write_all('HSET', base, scope.hashes)
   write_tallies(scope)
   put(scope.values, base,
     text_of(scope.at_ms) .. '\t' .. scope.version .. '\t' .. write_lines(scope))

@@ -59,16 +59,6 @@ local function plan_of(row, before)
   return plan
 end
 
--- By how much it has changed how many members of a flow are in each state.
-local function count(scope, flow, state, by)
-  local counts = scope.tallies[flow]
-  if not counts then
-    counts = {}
-    scope.tallies[flow] = counts
-  end
-  counts[state] = (counts[state] or 0) + by
-end
-
 -- A member was in one state of one flow, and is now in another of the same or of another.
 local function count_member(scope, item, plan)
   local flow, home = item.flow, item.home

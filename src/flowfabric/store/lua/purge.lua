@@ -4,8 +4,10 @@
 -- line of whoever went.
 
 local OWN = {':x:', ':payload:', ':tags:', ':log:'}
-local OWN_OF_MEMBER = {':edges:', ':groups:', ':leaving:'}
-local OWN_OF_FLOW = {':flow:', ':members:', ':line:', ':lines:', ':later:', ':tally:'}
+local OWN_OF_MEMBER = {':edges:', ':groups:'}
+local OWN_OF_FLOW = {
+  ':flow:', ':members:', ':leaving:', ':line:', ':lines:', ':later:', ':tally:',
+}
 local INDEXES = {':ids', ':due', ':purge'}
 local INDEXES_OF_FLOW = {':flow_ids', ':unsettled', ':going'}
 
@@ -131,7 +133,7 @@ local function forget_member(scope, flow, one)
   for _, field in ipairs(call('HKEYS', base .. ':edges:' .. uuid)) do
     local upstream, group = string.match(field, '^edge:(.-):(.*)$')
     if upstream then
-      gather(scope.removed, ':leaving:' .. upstream, uuid .. ':' .. group)
+      gather(scope.removed, ':leaving:' .. flow.id, upstream .. ':' .. uuid .. ':' .. group)
     end
   end
   forget_keys(scope, OWN_OF_MEMBER, uuid)

@@ -134,7 +134,8 @@ def _rest(changes: Changeset) -> list[Packed]:
     cells: list[Packed] = []
     edges: list[Edge | Resolution] = [*changes.edges, *changes.resolved]
     if edges:
-        cells += ("edges", *_listed(edges, edge_cells))
+        owner = changes.owners[0] if changes.owners else ""
+        cells += ("edges", *_listed(edges, lambda edge: (owner, *edge_cells(edge))))
     if changes.groups:
         cells += ("groups", *_listed(changes.groups, group_cells))
     if changes.done:
