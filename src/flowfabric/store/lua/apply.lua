@@ -12,8 +12,8 @@ local function read_shapes(shapes)
   return shapes
 end
 
--- Whether the guard holds for those with this front, but for the epoch or revision that was seen and
--- for the time; where they were before, and the queue that a change moves them in or out of.
+-- Whether the guard holds for those with this front, but for the time and the epoch or revision that
+-- was seen; where they were before, and the queue that a change moves them in or out of.
 local function guarded(shape, front)
   local row, is_held, seen = read_front(front), true, nil
   if shape.token then
@@ -59,7 +59,8 @@ local function read_change(scope, cells, position, shapes)
   local item = {
     scope = scope, uuid = uuid, seen = cells[position + 1], shape = shape,
     key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false, flow = '',
-    home = '', attempt = false, tried = false, result = false, line = false, tags = false, past = past,
+    home = '', attempt = false, tried = false, result = false, line = false, tags = false,
+    past = past,
   }
   if shape.number then
     item.attempt = scope.base .. ':attempt:' .. uuid .. shape.attempt_name

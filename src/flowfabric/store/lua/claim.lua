@@ -221,7 +221,7 @@ local function take_all(scopes, taken, hints)
   local changes, values = {}, {n = 0}
   for _, scope in ipairs(scopes) do
     if scope.is_touched then
-      append(changes, finish(scope))
+      finish(scope, changes)
       values = scope.values
     end
   end

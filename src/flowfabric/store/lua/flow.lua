@@ -2,8 +2,8 @@
 --
 -- A flow is a hash of columns. Edges and groups are kept with who waits for them, as texts that
 -- only readers understand: `edge:<upstream>:<group>` is how an edge was drawn and
--- `end:<upstream>:<group>` what became of it. Pending edges of a flow are also in one sorted set, as
--- `<upstream>:<downstream>:<group>`.
+-- `end:<upstream>:<group>` what became of it. Pending edges of a flow are also in one sorted set,
+-- as `<upstream>:<downstream>:<group>`.
 -- Flows with something to do are in one sorted set, by the time from which somebody may do it.
 
 -- How many there are, then that many cells each: where they begin, how many cells they are, and
@@ -148,7 +148,8 @@ local function write_edge(scope, flow, downstream, upstream, group, drawn, is_pe
   local index, entry = ':leaving:' .. flow, upstream .. ':' .. downstream .. ':' .. group
   local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
   -- One that was pending is there.
-  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
+  local is_there = drawn ~= ''
+    or (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
   if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
@@ -285,7 +286,7 @@ register('commit', function(_, args)
   end
   local changes = {}
   for _, scope in ipairs(scopes) do
-    append(changes, finish(scope))
+    finish(scope, changes)
   end
   write_records(read.values)
   return {'ok', read.at_ms, answers, pass_on(args[4], changes)}

@@ -102,9 +102,9 @@ local function write_new(scope, cells, item)
   end
 end
 
--- Argument 5 is a list: the templates, then items: id, payload, flow, template (below zero: only look
--- for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for a new
--- one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
+-- Argument 5 is a list: the templates, then items: id, payload, flow, template (below zero: only
+-- look for it), and how many more cells: key, digest, end of the key, tags. Answers of items: 1 for
+-- a new one, 0 for one that is there, -1 for one that is not, or the owner and digest of its key.
 register('insert', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then

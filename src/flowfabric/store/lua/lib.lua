@@ -92,8 +92,8 @@ local function begin(args)
   }
 end
 
--- A partition that is to be written to; its record, if it has one, says when it was last written to,
--- the number of that write, where the last line is, and that line. Its time never goes back.
+-- A partition that is to be written to; its record, if it has one, says when it was last written
+-- to, the number of that write, where the last line is, and that line. Its time never goes back.
 local function opened(base, record, shared)
   local time_ms, version, tail, spot = string.match(record or '', '^(%d+)\t(%d+)\t()(%S+)')
   local at_ms = math.max(shared.at_ms, tonumber(time_ms) or 0)
@@ -106,7 +106,7 @@ local function opened(base, record, shared)
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
-    version = text_of(math.max((tonumber(version) or 0) + 1, at_ms * 1000)),
+    version = whole(math.max((tonumber(version) or 0) + 1, at_ms * 1000)),
     values = shared.values,
     -- Where the last line before this write is, that and what it says, and the lines of this one.
     spot = spot or '0-0',
@@ -326,10 +326,10 @@ local function write_lines(scope)
   return version .. '-' .. text_of(lines.n / 2) .. '\t' .. lines[lines.n]
 end
 
--- Write everything but the records, which are left for one command; answers what changed at the
--- head of the queues.
-local function finish(scope)
-  local base, changed = scope.base, {}
+-- Write everything but the records, which are left for one command; adds what changed at the head
+-- of the queues to those changes.
+local function finish(scope, changed)
+  local base = scope.base
   -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
   local due_ms = sooner(scope)
   if due_ms then
@@ -350,7 +350,6 @@ local function finish(scope)
   if first ~= '' then
     note_change(changed, scope, '{flows}', first)
   end
-  return changed
 end
 
 -- With `hints`, the place of the hint keys when all keys are on one server, tell here what changed:
@@ -378,7 +377,8 @@ local function pass_on(hints, changes)
 end
 
 local function close(scope, hints)
-  local changed = finish(scope)
+  local changed = {}
+  finish(scope, changed)
   write_records(scope.values)
   return pass_on(hints, changed)
 end

@@ -105,8 +105,8 @@ local function own_columns(scope, uuid, plan, payload)
   return plan.rev and pack('rev', plan.rev) or ''
 end
 
--- Write one execution by its plan: its id, its key, the flow it was in and the one it is in; what is
--- kept of it already, behind its front; and a payload if it is new. Answers its text.
+-- Write one execution by its plan: its id, its key, the flow it was in and the one it is in; what
+-- is kept of it already, behind its front; and a payload if it is new. Answers its text.
 local function follow(scope, plan, item, body, payload)
   local uuid, home, moves = item.uuid, item.home, plan.moves
   for number = 1, plan.size, 2 do

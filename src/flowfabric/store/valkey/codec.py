@@ -35,6 +35,8 @@ from flowfabric.store.valkey.link import Cell
 
 Parse = Callable[[bytes], Any]
 
+UUID_LENGTH = 36
+
 
 def _flag(cell: bytes) -> bool:
     return {b"0": False, b"1": True}[cell]
@@ -64,7 +66,7 @@ _STATES = {state.value.encode(): state for state in State}
 
 def uuid_of(id: ExecutionId) -> str:
     """The part of an id that is not its partition."""
-    return id[id.index("}") + 2 :]
+    return id[-UUID_LENGTH:]
 
 
 def cell_of(value: Any) -> Cell:

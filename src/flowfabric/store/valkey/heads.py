@@ -30,6 +30,7 @@ _NOTHING = msgspec.Raw()
 _NIL = msgspec.Raw(b"\xc0")
 _LOG = b"\xa3log"
 _STRINGS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+_SHORT = [bytes((0xA0 | size,)) for size in range(32)]
 
 
 class _Kept(Execution, frozen=True, gc=False, kw_only=True, array_like=False):
@@ -109,8 +110,8 @@ def template_of(values: tuple[object, ...]) -> dict[str, object]:
 def string_of(text: bytes) -> msgspec.Raw:
     """Bytes as the one kind of string that the functions know."""
     size = len(text)
-    if size < 32:
-        return msgspec.Raw(bytes((0xA0 | size,)) + text)
+    if size < len(_SHORT):
+        return msgspec.Raw(_SHORT[size] + text)
     for mark, width in ((0xD9, 1), (0xDA, 2), (0xDB, 4)):
         if size < 1 << 8 * width:
             return msgspec.Raw(bytes((mark,)) + size.to_bytes(width, "big") + text)

@@ -7,13 +7,14 @@ it: a hundred records at a time cost less each than five hundred.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, partition_of
-from flowfabric.core.model import Submission, Value
+from flowfabric.core.model import Attempt, Submission, Value
 from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
@@ -220,8 +221,9 @@ class Shapes:
             self._pressed.append(pressed)
             number = self._numbers[id(pressed)] = len(self._pressed)
         extra: list[Packed] = []
-        if transition.attempt is not None and transition.attempt.result is not None:
-            extra.append(string_of(transition.attempt.result))
+        attempt = transition.attempt
+        if attempt is not None and attempt.result is not None:
+            extra.append(string_of(attempt.result))
         if transition.line is not None:
             extra += line_cells(transition.line)
         if transition.tags:
@@ -230,22 +232,16 @@ class Shapes:
         return [uuid_of(transition.id), transition.guard.compared[0], number, len(extra), *extra]
 
 
+_about: Callable[[Attempt], tuple[object, ...]] = attrgetter(
+    *("attempt", "kind", "lifecycle", "worker", "epoch", "started_ms", "ended_ms"),
+    *("detail", "category"),
+)
+
+
 def _alike(transition: Transition) -> tuple[object, ...]:
     """Everything but who it is about, what was seen of it, its result, line and tags."""
-    attempt = transition.attempt
-    about = attempt and (
-        attempt.attempt,
-        attempt.kind,
-        attempt.lifecycle,
-        attempt.worker,
-        attempt.epoch,
-        attempt.started_ms,
-        attempt.ended_ms,
-        attempt.detail,
-        attempt.category,
-        attempt.result is None,
-    )
-    has_line = transition.line is not None
+    attempt, has_line = transition.attempt, transition.line is not None
+    about = attempt and (_about(attempt), attempt.result is None)
     return (transition.guard.compared[1:], transition.patch, transition.log, about, has_line)
 
 
