@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol, assert_never
 
@@ -247,11 +248,18 @@ class RawValkey:
             verb = ("ZREM",) if value is None else ("ZADD", str(value))
             await self._call(verb[0], base + _TIMERS[column], *verb[1:], uuid)
         if column == "state" and row.flow:
-            await self._call("HINCRBY", f"{base}:tally:{row.flow}", row.state, "-1")
-            await self._call("HINCRBY", f"{base}:tally:{row.flow}", str(value), "1")
+            await self._recount(f"{base}:tally:{row.flow}", row.state, str(value))
         if column == "state":
             queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.lane}"
             await self._call("ZREM", queue, uuid)
+
+    async def _recount(self, key: str, before: str, after: str) -> None:
+        known = await self._call("GET", key)
+        assert isinstance(known, bytes)
+        counts = Counter(msgspec.msgpack.decode(known, type=dict[str, int]))
+        counts.update({after: 1})
+        counts.subtract({before: 1})
+        await self._call("SET", key, msgspec.msgpack.encode(dict(+counts)))
 
     async def _rename(self, flow: Flow, id: str) -> None:
         base = self._base(flow)
@@ -262,9 +270,9 @@ class RawValkey:
 
     async def _misdirect(self, edge: Edge, text: str) -> None:
         """The index of what leaves the upstream names somebody else."""
-        leaving = f"{self._base(edge)}:leaving:{uuid_of(edge.upstream)}"
-        await self._call("ZREM", leaving, f"{uuid_of(edge.downstream)}:{edge.group}")
-        await self._call("ZADD", leaving, "0", f"{text}:{edge.group}")
+        leaving, upstream = f"{self._base(edge)}:leaving:{edge.flow}", uuid_of(edge.upstream)
+        await self._call("ZREM", leaving, f"{upstream}:{uuid_of(edge.downstream)}:{edge.group}")
+        await self._call("ZADD", leaving, "0", f"{upstream}:{text}:{edge.group}")
 
     async def _misplace(self, line: Line, text: str) -> None:
         """The line is kept under another name."""

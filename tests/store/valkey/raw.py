@@ -12,7 +12,7 @@ from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.link import Cell, Reply, pack
 
 # The columns that a record begins with, then numbers.
-_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane", "flow")
+_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
 _NUMBERS = (
     *("rev", "epoch", "lease_until_ms", "due_ms", "attempt", "priority", "created_ms"),
     *("next_attempt", "attempt_left_ms", "deadline_ms", "started_ms", "purge_ms"),
@@ -52,8 +52,9 @@ async def columns(store: ValkeyStore, id: ExecutionId) -> dict[str, object]:
 
 def with_column(text: bytes, column: str, value: object) -> bytes:
     """The text of an execution with another value in a column."""
+    flow = str(value).encode() if column == "flow" else text[1 : text[0] + 1]
     texts: list[bytes] = []
-    position = 2
+    position = text[0] + 3
     for name in _FRONT:
         length = int.from_bytes(text[position : position + 2], "big")
         kept = text[position + 2 : position + 2 + length]
@@ -72,9 +73,11 @@ def with_column(text: bytes, column: str, value: object) -> bytes:
     body = b"".join(bytes(cell) for pair in pairs for cell in pair)
     map_of = b"\xde" + (len(pairs) + 1).to_bytes(2, "big")
     written = body + named + msgspec.msgpack.encode(value)
-    return (len(front) + 2).to_bytes(2, "big") + front + map_of + written
+    beginning = bytes([len(flow)]) + flow + (len(front) + 2).to_bytes(2, "big")
+    return beginning + front + map_of + written
 
 
 def _front_length(text: bytes) -> int:
     """Up to the first column; the beginning of the map belongs to it."""
-    return int.from_bytes(text[:2], "big") + 3
+    front = text[0] + 1
+    return front + int.from_bytes(text[front : front + 2], "big") + 3

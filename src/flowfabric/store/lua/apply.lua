@@ -12,20 +12,20 @@ local function read_shapes(shapes)
   return shapes
 end
 
--- Whether the guard holds for those with this front, but for the epoch or revision that was seen;
--- and where they were before.
-local function guarded(scope, shape, front)
+-- Whether the guard holds for those with this front, but for the time and the epoch or revision that
+-- was seen; where they were before, and the queue that a change moves them in or out of.
+local function guarded(shape, front)
   local row, is_held, seen = read_front(front), true, nil
   if shape.token then
     seen = row.epoch
     is_held = row.state == 'active' and row.lease_token == shape.token
-      and (row.reason ~= 'granted') == shape.is_started
-      and row.lease_until_ms ~= nil and row.lease_until_ms > scope.at_ms
+      and (row.reason ~= 'granted') == shape.is_started and row.lease_until_ms ~= nil
   end
+  local is_queued = READY[row.state] or READY[shape.state]
   return {
-    scope = scope, row = row, seen = seen or row.rev, is_held = is_held, state = row.state,
-    due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow, plan = false,
-    is_prepared = false,
+    row = row, seen = seen or row.rev, is_held = is_held, state = row.state,
+    until_ms = shape.token and row.lease_until_ms or math.huge, due_ms = row.due_ms,
+    purge_ms = row.purge_ms, queue = is_queued and queue_of(row), plan = false,
   }
 end
 
@@ -40,7 +40,7 @@ local function planned(scope, shape, guard)
   end
   row.rev = row.rev + 1
   row.count = (row.count or 1) + shape.count + (shape.kind and 2 or 1)
-  local plan = plan_of(scope, row, guard)
+  local plan = plan_of(row, guard)
   plan.front, plan.columns, plan.rev = write_front(row), shape.columns, row.rev
   plan.is_long = row.count > PAIRS_MAX
   if shape.kind then
@@ -58,8 +58,9 @@ local function read_change(scope, cells, position, shapes)
   local extra, past = position + 4, position + 4 + cells[position + 3]
   local item = {
     scope = scope, uuid = uuid, seen = cells[position + 1], shape = shape,
-    key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false,
-    attempt = false, tried = false, result = false, line = false, tags = false, past = past,
+    key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false, flow = '',
+    home = '', attempt = false, tried = false, result = false, line = false, tags = false,
+    past = past,
   }
   if shape.number then
     item.attempt = scope.base .. ':attempt:' .. uuid .. shape.attempt_name
@@ -94,14 +95,16 @@ local function read_changes(items)
     at = at + 1
     local text = texts[at]
     if text then
-      local front, last = front_of(text)
-      local guards = item.shape.guards
-      local guard = guards[front]
-      if not guard or guard.scope ~= item.scope then
-        guard = guarded(item.scope, item.shape, front)
-        guards[front] = guard
+      local front, last, flow = front_of(text)
+      local shape = item.shape
+      local guard = shape.guards[front]
+      if not guard then
+        guard = guarded(shape, front)
+        shape.guards[front] = guard
       end
       item.text, item.last, item.guard = text, last, guard
+      item.flow = guard.row.is_broken and '' or flow
+      item.home = shape.home or item.flow
     end
     if item.attempt then
       at = at + 1
@@ -112,7 +115,7 @@ end
 
 local function holds(item)
   local guard = item.guard
-  return guard and guard.is_held and guard.seen == item.seen
+  return guard and guard.is_held and guard.seen == item.seen and guard.until_ms > item.scope.at_ms
 end
 
 -- How and when an attempt began is never overwritten, who worked on it only by somebody who did.
@@ -148,7 +151,7 @@ local function write(scope, cells, item)
     plan = planned(scope, shape, guard)
     guard.plan = plan
   end
-  follow(scope, uuid, item.key, plan, body)
+  follow(scope, plan, item, body)
   if item.attempt then
     write_attempt(scope, item)
   end
@@ -162,14 +165,9 @@ end
 
 -- Remember the queues that a change moves something in or out of.
 local function prepare(scope, item)
-  local guard = item.guard
-  if guard.is_prepared then
-    return
+  if item.guard.queue then
+    watch(scope, item.guard.queue)
   end
-  if READY[guard.state] or READY[item.shape.state] then
-    watch(scope, guard.row)
-  end
-  guard.is_prepared = true
 end
 
 -- Argument 5 is a list: the shapes, then changes.

@@ -15,7 +15,7 @@ local function read_ask(args)
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
     until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
     reason = args[10] == '1' and 'none' or 'granted',
-    lanes = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+    lanes = {}, plans = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
   for place = 1, tonumber(args[11]) do
     ask.lanes[place] = args[11 + place]
@@ -80,7 +80,7 @@ local function queues_of(scopes, ask)
       local name = queue_name(ask.namespace, lane)
       local queue = {
         key = scope.base .. ':ready:' .. name, name = name, scope = scope,
-        rank = rank, offset = 0, chunk = chunk, plans = {},
+        rank = rank, offset = 0, chunk = chunk,
       }
       fill(queue)
       refresh(queue)
@@ -95,7 +95,7 @@ end
 local function touch(queue, args)
   local scope = queue.scope
   if not scope.is_open then
-    for name, value in pairs(open(scope.base, args)) do
+    for name, value in pairs(open(scope.base, args, scope.shared)) do
       scope[name] = value
     end
   end
@@ -146,7 +146,7 @@ local function plan_claim(scope, ask, front)
   local kind, until_ms = row.next_kind ~= '' and row.next_kind or 'initial', hold(row, ask)
   local columns, count = held_columns(row, ask, kind, until_ms)
   row.count = row.count + count + 1
-  local plan = plan_of(scope, row, before)
+  local plan = plan_of(row, before)
   plan.front, plan.columns, plan.is_ready = write_front(row), columns, true
   plan.is_long = row.count > PAIRS_MAX
   say(scope, plan, ask.is_start and 'claimed' or 'granted', ask.detail .. kind .. '"}')
@@ -154,13 +154,13 @@ local function plan_claim(scope, ask, front)
 end
 
 local function plan_for(queue, ask, text)
-  local front, last = front_of(text)
-  local plan = queue.plans[front]
+  local front, last, flow = front_of(text)
+  local plan = ask.plans[front]
   if not plan then
     plan = plan_claim(queue.scope, ask, front)
-    queue.plans[front] = plan
+    ask.plans[front] = plan
   end
-  return plan, last
+  return plan, last, flow
 end
 
 -- The next best ids of these queues, as many as wanted; answers also a refusal, if there is one.
@@ -197,15 +197,17 @@ local function choose(scopes, ask, taken, args)
     end
     for place, text in ipairs(read_all(keys)) do
       local queue, uuid = picked[place].queue, picked[place].uuid
-      local plan, last
+      local plan, last, flow
       if text then
-        plan, last = plan_for(queue, ask, text)
+        plan, last, flow = plan_for(queue, ask, text)
       end
       if plan and plan.is_ready then
-        local row = {scope = queue.scope, uuid = uuid, plan = plan, text = text, last = last}
-        taken[#taken + 1] = row
+        taken[#taken + 1] = {
+          scope = queue.scope, uuid = uuid, key = keys[place], plan = plan, text = text,
+          last = last, flow = flow, home = flow,
+        }
       else
-        gather(queue.scope.removed, queue.key, uuid)
+        gather(queue.scope.removed, ':ready:' .. queue.name, uuid)
       end
     end
   until #taken == ask.limit or #picked == 0
@@ -214,16 +216,16 @@ end
 -- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
 local function take_all(scopes, taken, hints)
   for _, row in ipairs(taken) do
-    local scope, uuid = row.scope, row.uuid
-    local body = part_of(row.text, row.last + 1)
-    row.text = follow(scope, uuid, scope.base .. ':x:' .. uuid, row.plan, body)
+    row.text = follow(row.scope, row.plan, row, part_of(row.text, row.last + 1))
   end
-  local changes = {}
+  local changes, values = {}, {n = 0}
   for _, scope in ipairs(scopes) do
     if scope.is_touched then
-      append(changes, finish(scope))
+      finish(scope, changes)
+      values = scope.values
     end
   end
+  write_records(values)
   local rows = {}
   for place, row in ipairs(taken) do
     rows[place] = {partition_of(row.scope), row.uuid, row.text}
@@ -250,15 +252,19 @@ register('claim_one', function(keys, args)
   end
   local ask = read_ask(args)
   local uuid = args[12 + #ask.lanes]
-  local text = call('GET', scope.base .. ':x:' .. uuid)
-  local front, last = front_of(text or '')
+  local key = scope.base .. ':x:' .. uuid
+  local text = call('GET', key)
+  local front, last, flow = front_of(text or '')
   local row = read_front(front)
   for _, lane in ipairs(ask.lanes) do
     if READY[row.state] and row.namespace == ask.namespace and row.lane == lane then
-      watch(scope, row)
+      watch(scope, queue_of(row))
       scope.is_touched = true
       local plan = plan_claim(scope, ask, front)
-      local taken = {scope = scope, uuid = uuid, plan = plan, text = text, last = last}
+      local taken = {
+        scope = scope, uuid = uuid, key = key, plan = plan, text = text, last = last, flow = flow,
+        home = flow,
+      }
       return take_all({scope}, {taken}, args[4])
     end
   end
@@ -284,7 +290,8 @@ end
 -- The best of all hinted partitions, when all keys are on one server.
 -- Differs: the declared key is where the hints are, and partitions are found through them.
 register('claim_hinted', function(keys, args)
-  local first = open(keys[1], args)
+  local shared = begin(args)
+  local first = open(keys[1], args, shared)
   if first.refusal then
     return first.refusal
   end
@@ -294,7 +301,9 @@ register('claim_hinted', function(keys, args)
     local numbers = hinted(ask, args, offset)
     for _, number in ipairs(numbers) do
       if not known[number] then
-        known[number] = {base = args[4] .. '{fp:' .. number .. '}', number = number}
+        known[number] = {
+          base = args[4] .. '{fp:' .. number .. '}', number = number, shared = shared,
+        }
         scopes[#scopes + 1], seen[#seen + 1] = known[number], known[number]
       end
     end

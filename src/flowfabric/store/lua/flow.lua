@@ -2,7 +2,8 @@
 --
 -- A flow is a hash of columns. Edges and groups are kept with who waits for them, as texts that
 -- only readers understand: `edge:<upstream>:<group>` is how an edge was drawn and
--- `end:<upstream>:<group>` what became of it. Pending edges are also indexed by their upstream.
+-- `end:<upstream>:<group>` what became of it. Pending edges of a flow are also in one sorted set,
+-- as `<upstream>:<downstream>:<group>`.
 -- Flows with something to do are in one sorted set, by the time from which somebody may do it.
 
 -- How many there are, then that many cells each: where they begin, how many cells they are, and
@@ -68,29 +69,45 @@ local function set_holds(set, read, seen)
     end
   end
   for number = set.first_member, set.last_member do
-    if seen[read.members[number].head] then
+    if seen[read.members[number].key] then
       return false
     end
   end
   for number = set.first_member, set.last_member do
-    seen[read.members[number].head] = true
+    seen[read.members[number].key] = true
   end
   return true
+end
+
+-- What is known of how many members are in each state, for all of the flows at once.
+local function read_tallies(sets)
+  local keys, flows = {}, {}
+  for _, set in ipairs(sets) do
+    if set.flow then
+      keys[#keys + 1], flows[#flows + 1] = set.scope.base .. ':tally:' .. set.flow.id, set
+    end
+  end
+  for place, text in ipairs(read_all(keys)) do
+    flows[place].scope.tallies[flows[place].flow.id] = text or ''
+  end
 end
 
 -- What indexes of flows go by: whether nothing is left to look after, when a flow may go, and when
 -- somebody may do something about it.
 local WAKING = {parked = true, due_ms = true, busy_until_ms = true, next_try_ms = true}
 
+-- Answers whether it has just become settled.
 local function index_flow(scope, cells, flow)
+  local is_settled = false
   for position = flow.first, flow.first + flow.count - 1, 2 do
     local name = cells[position]
     if WAKING[name] then
       scope.flows[flow.id] = true
     elseif name == 'settled' then
-      gather(scope.removed, scope.base .. ':unsettled', flow.id)
+      gather(scope.removed, ':unsettled', flow.id)
+      is_settled = true
     elseif name == 'purge_ms' then
-      gather(scope.added, scope.base .. ':going', cells[position + 1], flow.id)
+      gather(scope.added, ':going', cells[position + 1], flow.id)
     end
   end
   for position = flow.gone, flow.gone + flow.gone_count - 1 do
@@ -98,19 +115,19 @@ local function index_flow(scope, cells, flow)
     if WAKING[name] then
       scope.flows[flow.id] = true
     elseif name == 'settled' then
-      gather(scope.added, scope.base .. ':unsettled', '0', flow.id)
+      gather(scope.added, ':unsettled', '0', flow.id)
     elseif name == 'purge_ms' then
-      gather(scope.removed, scope.base .. ':going', flow.id)
+      gather(scope.removed, ':going', flow.id)
     end
   end
+  return is_settled
 end
 
 local function write_flow(scope, cells, flow)
   local key = scope.base .. ':flow:' .. flow.id
   if flow.rev == '' then
     call('HSET', key, slice(cells, flow.first, flow.count))
-    call('ZADD', scope.base .. ':flow_ids', '0', flow.id)
-    call('ZADD', scope.base .. ':unsettled', '0', flow.id)
+    gather(scope.added, ':flow_ids', '0', flow.id)
   else
     call('HSET', key, 'rev', text_of(flow.rev + 1),
       slice(cells, flow.first, flow.count))
@@ -118,17 +135,21 @@ local function write_flow(scope, cells, flow)
   if flow.gone_count > 0 then
     call('HDEL', key, slice(cells, flow.gone, flow.gone_count))
   end
-  index_flow(scope, cells, flow)
+  local is_settled = index_flow(scope, cells, flow)
+  if flow.rev == '' and not is_settled then
+    gather(scope.added, ':unsettled', '0', flow.id)
+  end
 end
 
--- Downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is pending,
--- and what became of it.
-local function write_edge(scope, downstream, upstream, group, drawn, is_pending, ended)
+-- Flow, downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is
+-- pending, and what became of it.
+local function write_edge(scope, flow, downstream, upstream, group, drawn, is_pending, ended)
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
-  local leaving, entry = scope.base .. ':leaving:' .. upstream, downstream .. ':' .. group
+  local index, entry = ':leaving:' .. flow, upstream .. ':' .. downstream .. ':' .. group
   local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
   -- One that was pending is there.
-  local is_there = drawn ~= '' or (is_pending ~= 1 and call('ZREM', leaving, entry) == 1)
+  local is_there = drawn ~= ''
+    or (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
   if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
     return
   end
@@ -138,9 +159,9 @@ local function write_edge(scope, downstream, upstream, group, drawn, is_pending,
     call('HDEL', key, 'end:' .. name)
   end
   if is_pending == 1 then
-    call('ZADD', leaving, '0', entry)
+    gather(scope.added, index, '0', entry)
   elseif drawn ~= '' and not is_new then
-    call('ZREM', leaving, entry)
+    gather(scope.removed, index, entry)
   end
 end
 
@@ -149,7 +170,7 @@ local function write_note(scope, uuid, kind, detail)
   -- It may be one of those that this call has changed.
   write_records(scope.values)
   local text = call('GET', key)
-  local front, last = front_of(text or '')
+  local front, last, flow = front_of(text or '')
   local row = read_front(front)
   if row.is_broken then
     return
@@ -158,7 +179,8 @@ local function write_note(scope, uuid, kind, detail)
   local plan = plan_for_row(row)
   plan.front, plan.is_long = write_front(row), row.count > PAIRS_MAX
   say(scope, plan, kind, detail)
-  follow(scope, uuid, key, plan, part_of(text, last + 1))
+  local item = {uuid = uuid, key = key, flow = flow, home = flow}
+  follow(scope, plan, item, part_of(text, last + 1))
 end
 
 local function write_group(scope, downstream, name, text)
@@ -166,7 +188,7 @@ local function write_group(scope, downstream, name, text)
 end
 
 local SECTIONS = {
-  edges = {width = 6, write_one = write_edge},
+  edges = {width = 7, write_one = write_edge},
   groups = {width = 3, write_one = write_group},
   done = {width = 2, write_one = remove_line},
   lines = {width = LINE_CELLS, write_one = put_line},
@@ -212,20 +234,24 @@ local function prepare_set(set, read)
 end
 
 -- The changesets of all partitions, or a refusal of one of them. Argument 5 is a list: shapes of
--- changes, templates of members, and for each partition its key, how many changesets, and those.
+-- changes, templates of members, keys of partitions, and for each of these how many changesets, and
+-- those.
 local function read_sets(args)
-  local shared, cells, position = begin(args), cmsgpack.unpack(args[5]), 3
-  local sets, read = {}, {
-    at_ms = shared.at_ms, cells = cells, changes = {}, members = {},
-    shapes = read_shapes(cells[1]), templates = cells[2],
+  local shared, cells, position = begin(args), cmsgpack.unpack(args[5]), 4
+  local bases, sets, read = cells[3], {}, {
+    at_ms = shared.at_ms, values = shared.values, cells = cells, changes = {}, members = {},
+    shapes = read_shapes(cells[1]), templates = read_templates(cells[2]),
   }
-  while position <= #cells do
-    local scope = open(cells[position], args, shared)
+  for _, base in ipairs(bases) do
+    visit(base)
+  end
+  for place, record in ipairs(read_all(bases)) do
+    local scope = opened(bases[place], record, shared)
     if scope.refusal then
       return nil, scope.refusal
     end
-    local count = cells[position + 1]
-    position = position + 2
+    local count = cells[position]
+    position = position + 1
     for _ = 1, count do
       sets[#sets + 1], position = read_changeset(scope, position, read)
     end
@@ -242,6 +268,7 @@ register('commit', function(_, args)
     return refusal
   end
   read_changes(read.changes)
+  read_tallies(read.sets)
   local seen, answers, good, scopes = look_for_ids(read.members), {}, {}, {}
   for number, set in ipairs(read.sets) do
     local is_good = set_holds(set, read, seen)
@@ -259,7 +286,8 @@ register('commit', function(_, args)
   end
   local changes = {}
   for _, scope in ipairs(scopes) do
-    append(changes, finish(scope))
+    finish(scope, changes)
   end
+  write_records(read.values)
   return {'ok', read.at_ms, answers, pass_on(args[4], changes)}
 end)

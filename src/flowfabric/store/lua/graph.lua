@@ -125,7 +125,7 @@ register('flow_take', function(keys, args)
   end
   for _, row in ipairs(rows) do
     call('HSET', base .. ':flow:' .. row[1], 'busy_until_ms', args[5])
-    gather(scope.added, base .. ':flows', args[5], row[1])
+    gather(scope.added, ':flows', args[5], row[1])
   end
   -- What was the first to do is now done later, if anything: there is nothing to tell.
   return {'ok', scope.at_ms, rows, close(scope, args[4])}
@@ -178,16 +178,18 @@ local function include_all(set, ids)
   end
 end
 
--- Pending edges of these upstreams, which are in order, as many as wanted.
-local function read_leaving(base, view, upstreams, limit)
+-- Pending edges of these upstreams of a flow, which are in order, as many as wanted.
+local function read_leaving(base, flow, view, upstreams, limit)
   for _, upstream in ipairs(upstreams) do
     if #view.edges >= limit then
       return
     end
-    local names = call('ZRANGE', base .. ':leaving:' .. upstream, 0, limit - #view.edges - 1)
+    local names = call('ZRANGEBYLEX', base .. ':leaving:' .. flow, '[' .. upstream .. ':',
+      '(' .. upstream .. ';', 'LIMIT', 0, limit - #view.edges)
     for _, name in ipairs(names) do
-      local downstream = string.sub(name, 1, UUID_BYTES)
-      local field = upstream .. ':' .. string.sub(name, UUID_BYTES + 2)
+      local entry = string.sub(name, #upstream + 2)
+      local downstream = string.sub(entry, 1, UUID_BYTES)
+      local field = upstream .. ':' .. string.sub(entry, UUID_BYTES + 2)
       local texts = call('HMGET', base .. ':edges:' .. downstream,
         'edge:' .. field, 'end:' .. field)
       local cells = {'edge:' .. field, texts[1] or ''}
@@ -236,6 +238,15 @@ local function read_heads(base, ids)
   return rows
 end
 
+-- States and how many members are in each.
+local function tally_cells(key)
+  local cells = {}
+  for state, number in pairs(read_tally(call('GET', key))) do
+    append(cells, {state, text_of(tonumber(number) or 0)})
+  end
+  return cells
+end
+
 -- Argument 4 is the flow, 5 to 9 are whether lines, the whole graph, ends, members and how many are
 -- in each state are wanted, 10 is how many edges, then lists: heads, leaving, entering, groups, and
 -- for members where to begin, how many, and a list of states.
@@ -253,7 +264,7 @@ register('graph', function(keys, args)
   local view, members, lines = {edges = {}, groups = {}, heads = {}}, {}, {}
   include_all(view.heads, heads)
   include_all(view.groups, groups)
-  read_leaving(base, view, leaving, tonumber(args[10]))
+  read_leaving(base, flow, view, leaving, tonumber(args[10]))
   read_entering(base, view, entering, args[7] == '1')
   include_all(view.groups, entering)
   if args[8] == '1' then
@@ -270,6 +281,6 @@ register('graph', function(keys, args)
   end
   return {
     row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
-    members, lines, args[9] == '1' and call('HGETALL', base .. ':tally:' .. flow) or {},
+    members, lines, args[9] == '1' and tally_cells(base .. ':tally:' .. flow) or {},
   }
 end, READ_ONLY)

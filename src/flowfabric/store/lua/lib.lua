@@ -92,12 +92,11 @@ local function begin(args)
   }
 end
 
--- Begin to write. A partition's time never goes back.
-local function open(base, args, shared)
-  visit(base)
-  shared = shared or begin(args)
-  local seen = call('HMGET', base, 'time_ms', 'version', 'spot')
-  local at_ms = math.max(shared.at_ms, tonumber(seen[1]) or 0)
+-- A partition that is to be written to; its record, if it has one, says when it was last written
+-- to, the number of that write, where the last line is, and that line. Its time never goes back.
+local function opened(base, record, shared)
+  local time_ms, version, tail, spot = string.match(record or '', '^(%d+)\t(%d+)\t()(%S+)')
+  local at_ms = math.max(shared.at_ms, tonumber(time_ms) or 0)
   local is_off = math.abs(at_ms - shared.now_ms) > shared.limit_ms
   return {
     is_open = true,
@@ -107,21 +106,28 @@ local function open(base, args, shared)
     at_ms = at_ms,
     refusal = is_off and {'skew', at_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
-    version = text_of(math.max((tonumber(seen[2]) or 0) + 1, at_ms * 1000)),
+    version = whole(math.max((tonumber(version) or 0) + 1, at_ms * 1000)),
     values = shared.values,
-    -- Where the last line before this write is, and the lines of this one.
-    spot = seen[3] or '0-0',
-    lines = {n = 0},
+    -- Where the last line before this write is, that and what it says, and the lines of this one.
+    spot = spot or '0-0',
+    last = tail and part_of(record, tail) or '0-0\t',
+    lines = {nil, nil, nil, nil, n = 0},
+    -- By names of keys without their beginning, members of sorted sets.
     added = {},
     removed = {},
     queues = {},
     flows = {},
-    -- By flow, changes of how many members are in each state.
+    -- By flow, how many members are in each state: as it is kept, until it changes.
     tallies = {},
     -- The soonest of the timers that are set, and of those that they replace.
     soonest_ms = false,
     replaced_ms = false,
   }
+end
+
+local function open(base, args, shared)
+  visit(base)
+  return opened(base, call('MGET', base)[1], shared or begin(args))
 end
 
 local function partition_of(scope)
@@ -133,15 +139,18 @@ local function id_of(scope, uuid)
   return '{fp:' .. partition_of(scope) .. '}:' .. uuid
 end
 
-local function ready_key(scope, row)
-  return scope.base .. ':ready:' .. queue_name(row.namespace or '', row.lane or '')
+local function queue_of(row)
+  return queue_name(row.namespace or '', row.lane or '')
+end
+
+local function ready_index(row)
+  return ':ready:' .. queue_of(row)
 end
 
 -- Remember how a ready queue begins, to tell afterwards whether that changed.
-local function watch(scope, row)
-  local name = queue_name(row.namespace or '', row.lane or '')
-  if scope.queues[name] == nil then
-    scope.queues[name] = as_score(first_score(scope.base .. ':ready:' .. name))
+local function watch(scope, queue)
+  if scope.queues[queue] == nil then
+    scope.queues[queue] = as_score(first_score(scope.base .. ':ready:' .. queue))
   end
 end
 
@@ -160,17 +169,12 @@ local function tell(key, partition, version, score)
 end
 
 -- Many members of a sorted set are written by one command.
-local function cells_of(sets, key)
-  local cells = sets[key]
-  if cells == nil then
-    cells = {n = 0}
-    sets[key] = cells
+local function gather(cells_by_name, name, first, second)
+  local cells = cells_by_name[name]
+  if not cells then
+    cells = {nil, nil, nil, nil, n = 0}
+    cells_by_name[name] = cells
   end
-  return cells
-end
-
-local function gather(sets, key, first, second)
-  local cells = cells_of(sets, key)
   local size = cells.n + 1
   cells[size] = first
   if second then
@@ -190,19 +194,19 @@ end
 local function put_line(scope, flow, name, next_try_ms, text)
   local base = scope.base
   local is_new = call('HSET', base .. ':line:' .. flow, name, text) == 1
-  gather(scope.added, base .. ':lines:' .. flow, string.match(name, '^%d+'), name)
+  gather(scope.added, ':lines:' .. flow, string.match(name, '^%d+'), name)
   if next_try_ms ~= 0 then
-    gather(scope.added, base .. ':later:' .. flow, next_try_ms, name)
+    gather(scope.added, ':later:' .. flow, next_try_ms, name)
   elseif not is_new then
-    gather(scope.removed, base .. ':later:' .. flow, name)
+    gather(scope.removed, ':later:' .. flow, name)
   end
   scope.flows[flow] = true
 end
 
 local function remove_line(scope, flow, name)
   call('HDEL', scope.base .. ':line:' .. flow, name)
-  gather(scope.removed, scope.base .. ':lines:' .. flow, name)
-  gather(scope.removed, scope.base .. ':later:' .. flow, name)
+  gather(scope.removed, ':lines:' .. flow, name)
+  gather(scope.removed, ':later:' .. flow, name)
   scope.flows[flow] = true
 end
 
@@ -261,12 +265,9 @@ local function write_portions(verb, key, cells)
   end
 end
 
-local function write_indexes(scope)
-  for key, members in pairs(scope.removed) do
-    write_portions('ZREM', key, members)
-  end
-  for key, cells in pairs(scope.added) do
-    write_portions('ZADD', key, cells)
+local function write_all(verb, base, cells_by_name)
+  for name, cells in pairs(cells_by_name) do
+    write_portions(verb, base .. name, cells)
   end
 end
 
@@ -276,21 +277,26 @@ local function append(list, more)
   end
 end
 
+-- How many members of a flow are in each state.
+local function read_tally(text)
+  local is_read, tally = pcall(cmsgpack.unpack, text or '')
+  return is_read and type(tally) == 'table' and tally or {}
+end
+
+local function count(scope, flow, state, by)
+  local tally = scope.tallies[flow]
+  if type(tally) ~= 'table' then
+    tally = read_tally(tally or call('GET', scope.base .. ':tally:' .. flow))
+    scope.tallies[flow] = tally
+  end
+  local number = (tonumber(tally[state]) or 0) + by
+  tally[state] = number ~= 0 and number or nil
+end
+
 local function write_tallies(scope)
-  for flow, counts in pairs(scope.tallies) do
-    local key, states, cells = scope.base .. ':tally:' .. flow, {}, {}
-    for state, by in pairs(counts) do
-      if by ~= 0 then
-        states[#states + 1] = state
-      end
-    end
-    if #states > 0 then
-      for place, known in ipairs(call('HMGET', key, unpack(states))) do
-        local state = states[place]
-        cells[place * 2 - 1] = state
-        cells[place * 2] = text_of((number_of(known) or 0) + counts[state])
-      end
-      call('HSET', key, unpack(cells))
+  for flow, tally in pairs(scope.tallies) do
+    if type(tally) == 'table' then
+      put(scope.values, scope.base .. ':tally:' .. flow, pack(tally))
     end
   end
 end
@@ -309,27 +315,33 @@ local function note_change(changed, scope, name, score)
   changed[#changed + 1] = {name, partition_of(scope), scope.version, score}
 end
 
--- Write the records, the indexes, the feed and the time; answers what changed at the head of the
--- queues.
-local function finish(scope)
-  local version, lines, changed = scope.version, scope.lines, {}
+-- The lines of this write, in the feed; answers what a partition's record says of the last one.
+local function write_lines(scope)
+  local version, lines = scope.version, scope.lines
+  if lines.n == 0 then
+    return scope.last
+  end
+  call('XADD', scope.base .. ':feed', version .. '-0', 'prev', scope.spot,
+    unpack(lines, 1, lines.n))
+  return version .. '-' .. text_of(lines.n / 2) .. '\t' .. lines[lines.n]
+end
+
+-- Write everything but the records, which are left for one command; adds what changed at the head
+-- of the queues to those changes.
+local function finish(scope, changed)
+  local base = scope.base
   -- A hint that is too early is put right by whoever looks; one that is too late would be missed.
   local due_ms = sooner(scope)
   if due_ms then
     note_change(changed, scope, '{due}', text_of(due_ms))
   end
-  write_records(scope.values)
-  write_indexes(scope)
+  write_all('ZREM', base, scope.removed)
+  write_all('ZADD', base, scope.added)
   write_tallies(scope)
-  if lines.n > 0 then
-    call('XADD', scope.base .. ':feed', version .. '-0', 'prev', scope.spot, unpack(lines))
-    call('HSET', scope.base, 'time_ms', text_of(scope.at_ms), 'version', version,
-      'spot', version .. '-' .. text_of(lines.n / 2), 'line', lines[lines.n])
-  else
-    call('HSET', scope.base, 'time_ms', text_of(scope.at_ms), 'version', version)
-  end
+  put(scope.values, base,
+    text_of(scope.at_ms) .. '\t' .. scope.version .. '\t' .. write_lines(scope))
   for name, before in pairs(scope.queues) do
-    local after = as_score(first_score(scope.base .. ':ready:' .. name))
+    local after = as_score(first_score(base .. ':ready:' .. name))
     if after ~= before then
       note_change(changed, scope, '{hint:' .. name .. '}', after)
     end
@@ -338,7 +350,6 @@ local function finish(scope)
   if first ~= '' then
     note_change(changed, scope, '{flows}', first)
   end
-  return changed
 end
 
 -- With `hints`, the place of the hint keys when all keys are on one server, tell here what changed:
@@ -360,12 +371,16 @@ local function pass_on(hints, changes)
   for key, cells in pairs(versions) do
     call('HSET', key, unpack(cells))
   end
-  write_indexes({added = added, removed = removed})
+  write_all('ZREM', '', removed)
+  write_all('ZADD', '', added)
   return {}
 end
 
 local function close(scope, hints)
-  return pass_on(hints, finish(scope))
+  local changed = {}
+  finish(scope, changed)
+  write_records(scope.values)
+  return pass_on(hints, changed)
 end
 
 local function slice(cells, first, count)

@@ -16,78 +16,64 @@ end
 
 -- What of a row decides where its id is in the indexes.
 local function placed(row)
-  return {state = row.state, due_ms = row.due_ms, purge_ms = row.purge_ms, flow = row.flow}
+  return {state = row.state, due_ms = row.due_ms, purge_ms = row.purge_ms}
 end
 
-local NOWHERE = {flow = ''}
-
--- By how much it has changed how many members of a flow are in each state.
-local function counts_of(scope, flow)
-  local counts = scope.tallies[flow] or {}
-  scope.tallies[flow] = counts
-  return counts
-end
-
-local function count(counts, state, by)
-  counts[state] = (counts[state] or 0) + by
-end
+local NOWHERE = {}
 
 -- A plan has the front and the columns that are to be written, where the id goes in the indexes
--- (sets of cells and scores in turn), and what the line says.
+-- (their names and scores in turn, no score for those that it leaves), and what the line says. It
+-- holds in any partition and for any flow.
 local function plan_for_row(row)
   return {
-    row = row, state = row.state or '', front = false, columns = '', rev = false, is_long = false,
-    moves = {nil, nil, nil, nil}, size = 0, left = false, left_state = false, entered = false,
-    told = false,
+    row = row, state = row.state or '', left_state = row.state or '', front = false, columns = '',
+    rev = false, is_long = false, moves = {nil, nil, nil, nil}, size = 0, due_ms = false,
+    replaced_ms = false, told = false,
   }
 end
 
-local function move(plan, cells, score)
+local function move(plan, index, score)
   local size = plan.size
-  plan.moves[size + 1], plan.moves[size + 2], plan.size = cells, score or false, size + 2
-end
-
-local function move_timer(scope, plan, index, at_ms)
-  local sets = at_ms and scope.added or scope.removed
-  move(plan, cells_of(sets, scope.base .. index), at_ms and text_of(at_ms))
-end
-
-local function plan_membership(scope, plan, before, row)
-  local flow = row.flow or ''
-  if before.flow == flow and (flow == '' or before.state == row.state) then
-    return
-  end
-  if before.flow ~= '' then
-    plan.left, plan.left_state = counts_of(scope, before.flow), before.state
-  end
-  if flow ~= '' then
-    plan.entered = counts_of(scope, flow)
-  end
-  if flow ~= before.flow and flow ~= '' then
-    move(plan, cells_of(scope.added, scope.base .. ':members:' .. flow), '0')
-  end
+  plan.moves[size + 1], plan.moves[size + 2], plan.size = index, score or false, size + 2
 end
 
 -- Each index is a function of the row, before and after; a new one was nowhere.
-local function plan_of(scope, row, before)
+local function plan_of(row, before)
   local plan, class, state = plan_for_row(row), CLASSES[row.state] or OPEN, before.state
+  plan.left_state = state or ''
   if not state or class ~= (CLASSES[state] or OPEN) then
-    move(plan, cells_of(scope.added, scope.base .. ':ids'), text_of(class))
+    move(plan, ':ids', text_of(class))
   end
   if READY[row.state] then
-    move(plan, cells_of(scope.added, ready_key(scope, row)), place(row))
+    move(plan, ready_index(row), place(row))
   elseif READY[state] then
-    move(plan, cells_of(scope.removed, ready_key(scope, row)))
+    move(plan, ready_index(row))
   end
   if before.due_ms ~= row.due_ms then
-    move_timer(scope, plan, ':due', row.due_ms)
-    time(scope, row.due_ms, before.due_ms)
+    move(plan, ':due', row.due_ms and text_of(row.due_ms))
+    plan.due_ms, plan.replaced_ms = row.due_ms, before.due_ms
   end
   if before.purge_ms ~= row.purge_ms then
-    move_timer(scope, plan, ':purge', row.purge_ms)
+    move(plan, ':purge', row.purge_ms and text_of(row.purge_ms))
   end
-  plan_membership(scope, plan, before, row)
   return plan
+end
+
+-- A member was in one state of one flow, and is now in another of the same or of another.
+local function count_member(scope, item, plan)
+  local flow, home = item.flow, item.home
+  if flow == home and plan.left_state == plan.state then
+    return
+  end
+  if flow ~= '' then
+    count(scope, flow, plan.left_state, -1)
+  end
+  if home ~= '' then
+    count(scope, home, plan.state, 1)
+  end
+  if home ~= flow and home ~= '' then
+    gather(scope.added, ':members:' .. home, '0', item.uuid)
+  end
 end
 
 -- What lines of a plan say; a line is in the feed of its partition and in the history of its
@@ -119,29 +105,27 @@ local function own_columns(scope, uuid, plan, payload)
   return plan.rev and pack('rev', plan.rev) or ''
 end
 
--- Write one execution by its plan: what is kept of it already, behind its front, and a payload if it
--- is new. Answers its text.
-local function follow(scope, uuid, key, plan, body, payload)
-  local moves = plan.moves
+-- Write one execution by its plan: its id, its key, the flow it was in and the one it is in; what
+-- is kept of it already, behind its front; and a payload if it is new. Answers its text.
+local function follow(scope, plan, item, body, payload)
+  local uuid, home, moves = item.uuid, item.home, plan.moves
   for number = 1, plan.size, 2 do
-    local cells, score = moves[number], moves[number + 1]
-    local size = cells.n + 1
+    local index, score = moves[number], moves[number + 1]
     if score then
-      cells[size] = score
-      size = size + 1
+      gather(scope.added, index, score, uuid)
+    else
+      gather(scope.removed, index, uuid)
     end
-    cells[size], cells.n = uuid, size
   end
-  if plan.left then
-    count(plan.left, plan.left_state, -1)
+  time(scope, plan.due_ms, plan.replaced_ms)
+  if home ~= '' or item.flow ~= '' then
+    count_member(scope, item, plan)
   end
-  if plan.entered then
-    count(plan.entered, plan.state, 1)
-  end
-  local text = plan.front .. body .. plan.columns .. own_columns(scope, uuid, plan, payload)
+  local text = string.char(#home) .. home .. plan.front .. body .. plan.columns
+    .. own_columns(scope, uuid, plan, payload)
   if plan.is_long then
     text = shortened(text, scope.base .. ':log:' .. uuid)
   end
-  put(scope.values, key, text)
+  put(scope.values, item.key, text)
   return text
 end

@@ -4,8 +4,10 @@
 -- line of whoever went.
 
 local OWN = {':x:', ':payload:', ':tags:', ':log:'}
-local OWN_OF_MEMBER = {':edges:', ':groups:', ':leaving:'}
-local OWN_OF_FLOW = {':flow:', ':members:', ':line:', ':lines:', ':later:', ':tally:'}
+local OWN_OF_MEMBER = {':edges:', ':groups:'}
+local OWN_OF_FLOW = {
+  ':flow:', ':members:', ':leaving:', ':line:', ':lines:', ':later:', ':tally:',
+}
 local INDEXES = {':ids', ':due', ':purge'}
 local INDEXES_OF_FLOW = {':flow_ids', ':unsettled', ':going'}
 
@@ -102,7 +104,7 @@ end
 
 local function forget_indexes(scope, indexes, name)
   for _, index in ipairs(indexes) do
-    gather(scope.removed, scope.base .. index, name)
+    gather(scope.removed, index, name)
   end
 end
 
@@ -117,8 +119,8 @@ local function forget(scope, one)
     dead[#dead + 1] = one.key
   end
   if READY[row.state] then
-    watch(scope, row)
-    gather(scope.removed, ready_key(scope, row), uuid)
+    watch(scope, queue_of(row))
+    gather(scope.removed, ready_index(row), uuid)
   end
   scope.trimmed = math.max(scope.trimmed, last_write(scope, one))
 end
@@ -127,16 +129,16 @@ end
 local function forget_member(scope, flow, one)
   local base, uuid = scope.base, one.uuid
   forget(scope, one)
-  gather(scope.removed, base .. ':members:' .. flow.id, uuid)
+  gather(scope.removed, ':members:' .. flow.id, uuid)
   for _, field in ipairs(call('HKEYS', base .. ':edges:' .. uuid)) do
     local upstream, group = string.match(field, '^edge:(.-):(.*)$')
     if upstream then
-      gather(scope.removed, base .. ':leaving:' .. upstream, uuid .. ':' .. group)
+      gather(scope.removed, ':leaving:' .. flow.id, upstream .. ':' .. uuid .. ':' .. group)
     end
   end
   forget_keys(scope, OWN_OF_MEMBER, uuid)
   if one.row.state then
-    count(counts_of(scope, flow.id), one.row.state, -1)
+    count(scope, flow.id, one.row.state, -1)
   end
 end
 
@@ -163,7 +165,7 @@ local function trim(scope)
   end
   if call('XLEN', feed) == 0 then
     call('XADD', feed, scope.version .. '-0', 'prev', scope.spot)
-    call('HDEL', scope.base, 'line')
+    scope.last = scope.spot .. '\t'
   end
 end
 

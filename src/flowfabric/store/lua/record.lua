@@ -1,15 +1,16 @@
--- An execution as one text: what functions look at, then all columns as MessagePack.
+-- An execution as one text: its flow, what functions look at, then all other columns.
 --
--- The first part, its front, has a fixed shape. The second is a map that is only ever added to: of a
--- name that is there twice the last one counts, so nothing has to be unpacked. Lines of its history
--- are among it, each under the name `log`. When it has become long it is put together anew, and
--- its lines move to a list of their own.
+-- The flow follows a byte that says how long it is; solo executions have none. The second part, the
+-- front, has a fixed shape. The third is a map of MessagePack that is only ever added to: of a name
+-- that is there twice the last one counts, so nothing has to be unpacked. Lines of its history are
+-- among it, each under the name `log`. When it has become long it is put together anew, and its
+-- lines move to a list of their own.
 --
--- Executions with equal fronts are equal in everything that functions look at. What is to be done
--- is worked out once for each front, as a plan, and then copied.
+-- Executions with equal fronts are equal in everything that functions look at but their flow. What
+-- is to be done is worked out once for each front, as a plan, and then copied.
 
-local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0Hc0ddddddddddddBH'
-local CELLS_BYTES = 112
+local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0ddddddddddddBH'
+local CELLS_BYTES = 110
 local MAP, ARRAY = 222, 220
 local PAIRS_MAX = 100
 local LOG_LINES_MAX = 1000
@@ -33,25 +34,26 @@ local function bind()
   is_cluster = not (is_told and string.find(told, 'cluster_enabled:0', 1, true))
 end
 
--- The front of a record, and where it ends.
+-- The front of a record, where it ends, and the flow.
 local function front_of(text)
-  local high, low = string.byte(text, 1, 2)
-  local last = low and high * 256 + low + 3 or #text
-  return part_of(text, 1, last), last
+  local first = (string.byte(text) or 0) + 2
+  local high, low = string.byte(text, first, first + 1)
+  local last = low and first + high * 256 + low + 2 or #text
+  return part_of(text, first, last), last, part_of(text, 2, first - 1)
 end
 
 -- What the front says, by the names of the columns; `count` is how many pairs follow it. Of one that
 -- cannot be read nothing is known.
 local function read_front(front)
-  local is_read, _, state, reason, token, kind, namespace, lane, flow, rev, epoch, until_ms, due_ms,
+  local is_read, _, state, reason, token, kind, namespace, lane, rev, epoch, until_ms, due_ms,
     attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, purge_ms, _,
     count = pcall(struct.unpack, CELLS, front)
   if not is_read then
-    return {rev = 1, epoch = 0, next_attempt = 0, flow = '', is_broken = true}
+    return {rev = 1, epoch = 0, next_attempt = 0, is_broken = true}
   end
   return {
     state = state, reason = reason, lease_token = token, next_kind = kind, namespace = namespace,
-    lane = lane, flow = flow, rev = rev, epoch = epoch, attempt = attempt, priority = priority,
+    lane = lane, rev = rev, epoch = epoch, attempt = attempt, priority = priority,
     created_ms = created_ms, next_attempt = next_attempt, count = count,
     lease_until_ms = until_ms >= 0 and until_ms or nil, due_ms = due_ms >= 0 and due_ms or nil,
     attempt_left_ms = left_ms >= 0 and left_ms or nil,
@@ -62,29 +64,30 @@ local function read_front(front)
 end
 
 local function read_row(text)
-  return read_front((front_of(text)))
+  local front, _, flow = front_of(text)
+  local row = read_front(front)
+  row.flow = row.is_broken and '' or flow
+  return row
 end
 
 local function write_front(row)
   local state, reason, token = row.state or '', row.reason or '', row.lease_token or ''
   local kind, namespace, lane = row.next_kind or '', row.namespace or '', row.lane or ''
-  local flow = row.flow or ''
   local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #lane
-    + #flow
   return struct.pack(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
-    #namespace, namespace, #lane, lane, #flow, flow, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
+    #namespace, namespace, #lane, lane, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
     row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
     row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
     row.purge_ms or -1, MAP, row.count)
 end
 
--- All columns of a record: those that the front does not say.
+-- All columns of a record.
 local function columns_of(text)
-  local is_read, columns = pcall(function()
-    local _, last = front_of(text)
-    return cmsgpack.unpack(part_of(text, last - 2))
-  end)
-  return is_read and type(columns) == 'table' and columns or {}
+  local _, last, flow = front_of(text)
+  local is_read, columns = pcall(cmsgpack.unpack, part_of(text, last - 2))
+  columns = is_read and type(columns) == 'table' and columns or {}
+  columns.flow = flow
+  return columns
 end
 
 -- Columns once each, and lines.
@@ -103,7 +106,7 @@ end
 
 -- The same record without what was written over; its lines go to a list.
 local function shortened(text, history)
-  local front, last = front_of(text)
+  local front, last, flow = front_of(text)
   local row = read_front(front)
   local is_read, columns, lines = pcall(unrolled, text, last, row.count)
   if not is_read then
@@ -117,7 +120,7 @@ local function shortened(text, history)
     call('LTRIM', history, -LOG_LINES_MAX, -1)
   end
   row.count = #parts - 1
-  parts[1] = write_front(row)
+  parts[1] = string.char(#flow) .. flow .. write_front(row)
   return table.concat(parts)
 end
 

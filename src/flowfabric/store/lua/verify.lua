@@ -11,12 +11,13 @@ local COUNTED_MAX = 5000
 local UNREADABLE = 'unreadable'
 
 -- An entry is as it should be: this score, or not there.
-local function set_right(run, key, name, score)
-  local known = call('ZSCORE', key, name)
+local function set_right(run, index, name, score)
+  local scope = run.scope
+  local known = call('ZSCORE', scope.base .. index, name)
   if score == nil and known then
-    gather(run.scope.removed, key, name)
+    gather(scope.removed, index, name)
   elseif score and (not known or tonumber(known) ~= tonumber(score)) then
-    gather(run.scope.added, key, score, name)
+    gather(scope.added, index, score, name)
   else
     return
   end
@@ -25,7 +26,7 @@ end
 
 local function verify_absent(run, uuid)
   for _, index in ipairs(INDEXES) do
-    set_right(run, run.scope.base .. index, uuid, nil)
+    set_right(run, index, uuid, nil)
   end
 end
 
@@ -39,17 +40,16 @@ local function verify_head(run, uuid, text)
   if not row then
     return verify_absent(run, uuid)
   end
-  local base = scope.base
-  set_right(run, base .. ':ids', uuid, whole(CLASSES[row.state] or OPEN))
+  set_right(run, ':ids', uuid, whole(CLASSES[row.state] or OPEN))
   for _, timer in ipairs(TIMERS) do
     local at_ms = row[timer.column]
-    set_right(run, base .. timer.key, uuid, at_ms and whole(at_ms))
+    set_right(run, timer.key, uuid, at_ms and whole(at_ms))
   end
   time(scope, row.due_ms)
-  watch(scope, row)
-  set_right(run, ready_key(scope, row), uuid, READY[row.state] and place(row))
+  watch(scope, queue_of(row))
+  set_right(run, ready_index(row), uuid, READY[row.state] and place(row))
   if row.flow ~= '' then
-    set_right(run, base .. ':members:' .. row.flow, uuid, '0')
+    set_right(run, ':members:' .. row.flow, uuid, '0')
   end
 end
 
@@ -57,10 +57,10 @@ end
 local function verify_named(run, flow)
   local base = run.scope.base
   local is_there = call('EXISTS', base .. ':flow:' .. flow) == 1
-  set_right(run, base .. ':flow_ids', flow, is_there and '0' or nil)
+  set_right(run, ':flow_ids', flow, is_there and '0' or nil)
   if not is_there then
-    set_right(run, base .. ':unsettled', flow, nil)
-    set_right(run, base .. ':going', flow, nil)
+    set_right(run, ':unsettled', flow, nil)
+    set_right(run, ':going', flow, nil)
   end
   run.flows[flow] = not is_there
 end
@@ -82,9 +82,10 @@ local function walk_index(run, name, first)
 end
 
 -- With those that this call has found to be missing.
-local function members_of(run, key)
-  local ids, found = call('ZRANGE', key, 0, -1), run.scope.added[key] or {}
-  for position = 2, #found, 2 do
+local function members_of(run, index)
+  local ids = call('ZRANGE', run.scope.base .. index, 0, -1)
+  local found = run.scope.added[index] or {n = 0}
+  for position = 2, found.n, 2 do
     ids[#ids + 1] = found[position]
   end
   return ids
@@ -95,9 +96,10 @@ local function count_members(run, flow, ids)
   for number, text in ipairs(read_texts(base, ids)) do
     local row = text and read_row(text)
     if row and (row.is_broken or row.flow == flow) then
-      count(counts, row.is_broken and UNREADABLE or row.state, 1)
+      local state = row.is_broken and UNREADABLE or row.state
+      counts[state] = (counts[state] or 0) + 1
     else
-      gather(run.scope.removed, base .. ':members:' .. flow, ids[number])
+      gather(run.scope.removed, ':members:' .. flow, ids[number])
       run.repaired = run.repaired + 1
     end
     verify_head(run, ids[number], text)
@@ -105,15 +107,12 @@ local function count_members(run, flow, ids)
   return counts
 end
 
--- Counts as they are kept, and their sum.
-local function read_tally(key)
-  local cells, counts, sum = call('HGETALL', key), {}, 0
-  for position = 1, #cells, 2 do
-    local number = tonumber(cells[position + 1]) or 0
-    counts[cells[position]] = number ~= 0 and number or nil
-    sum = sum + number
+local function sum_of(counts)
+  local sum = 0
+  for _, number in pairs(counts) do
+    sum = sum + (tonumber(number) or 0)
   end
-  return counts, sum
+  return sum
 end
 
 local function are_equal(first, second)
@@ -128,11 +127,11 @@ end
 local function verify_members(run, flow)
   local base = run.scope.base
   local key, size = base .. ':tally:' .. flow, call('ZCARD', base .. ':members:' .. flow)
-  local known, sum = read_tally(key)
-  if size > COUNTED_MAX and size == sum then
+  local known = read_tally(call('GET', key))
+  if size > COUNTED_MAX and size == sum_of(known) then
     return
   end
-  local counts = count_members(run, flow, members_of(run, base .. ':members:' .. flow))
+  local counts = count_members(run, flow, members_of(run, ':members:' .. flow))
   if not (are_equal(known, counts) and are_equal(counts, known)) then
     run.tallies[key] = counts
     run.repaired = run.repaired + 1
@@ -148,9 +147,9 @@ local function verify_flow(run, flow)
   local base, key = run.scope.base, run.scope.base .. ':flow:' .. flow
   local is_there = call('EXISTS', key) == 1
   local cells = call('HMGET', key, 'settled', 'purge_ms')
-  set_right(run, base .. ':flow_ids', flow, is_there and '0' or nil)
-  set_right(run, base .. ':unsettled', flow, is_there and cells[1] ~= '1' and '0' or nil)
-  set_right(run, base .. ':going', flow, tonumber(cells[2]) and cells[2] or nil)
+  set_right(run, ':flow_ids', flow, is_there and '0' or nil)
+  set_right(run, ':unsettled', flow, is_there and cells[1] ~= '1' and '0' or nil)
+  set_right(run, ':going', flow, tonumber(cells[2]) and cells[2] or nil)
   local known, at_ms = call('ZSCORE', base .. ':flows', flow), wake_time(base, flow)
   if (tonumber(known) or false) ~= (at_ms or false) then
     run.scope.flows[flow] = true
@@ -176,10 +175,7 @@ end
 local function write_right(run, hints)
   local scope = run.scope
   for key, counts in pairs(run.tallies) do
-    call('UNLINK', key)
-    for state, number in pairs(counts) do
-      call('HSET', key, state, whole(number))
-    end
+    call('SET', key, pack(counts))
   end
   return close(scope, hints)
 end

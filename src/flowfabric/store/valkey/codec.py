@@ -35,6 +35,8 @@ from flowfabric.store.valkey.link import Cell
 
 Parse = Callable[[bytes], Any]
 
+UUID_LENGTH = 36
+
 
 def _flag(cell: bytes) -> bool:
     return {b"0": False, b"1": True}[cell]
@@ -64,7 +66,7 @@ _STATES = {state.value.encode(): state for state in State}
 
 def uuid_of(id: ExecutionId) -> str:
     """The part of an id that is not its partition."""
-    return id[id.index("}") + 2 :]
+    return id[-UUID_LENGTH:]
 
 
 def cell_of(value: Any) -> Cell:
@@ -212,10 +214,12 @@ def due_of(partition: int, reply: Any) -> tuple[str, str, str, list[Timer]]:
     return version.decode(), first.decode(), later.decode(), timers
 
 
-def newest_of(reply: Any) -> tuple[str, bytes | None] | None:
-    """Where the last line of a partition is, and what it says, unless it is gone."""
-    spot, line = reply
-    return None if spot is None else (spot.decode(), line)
+def newest_of(reply: Any) -> tuple[str, bytes] | None:
+    """Where the last line of a partition is, and what it says, nothing if it is gone."""
+    if reply is None:
+        return None
+    _time_ms, _version, spot, line = reply.split(b"\t", 3)
+    return None if spot == b"0-0" else (spot.decode(), line)
 
 
 def departing_of(partition: int, reply: Any) -> list[tuple[int, ExecutionId, int | None]]:

@@ -104,15 +104,13 @@ class Log:
     async def _last_lines(self) -> list[Line]:
         """The last line of every partition that ever had one; without a text if it is gone."""
         keys = [self._keys.partition(number) for number in range(self._counts.flow)]
-        replies = await self._caller.all(
-            [command(key, "HMGET", key, "spot", "line") for key in keys]
-        )
+        replies = await self._caller.all([command(key, "GET", key) for key in keys])
         lines: list[Line] = []
         for partition, reply in enumerate(replies):
             found = newest_of(reply)
             if found is not None:
                 spot = parse_spot(found[0])
-                lines.append(Line(spot.version, partition, spot.number, found[1] or b""))
+                lines.append(Line(spot.version, partition, spot.number, found[1]))
         return lines
 
     async def _newest(self, track: Track) -> list[Event]:

@@ -1,9 +1,9 @@
 """Executions and attempts as the texts that the server keeps.
 
-The text of an execution begins with what the functions in the server look at; behind it are all
-columns that were ever written, as one map of MessagePack in which the last of a name counts. What
-a newer program added is passed over. Bytes are kept as they are: the functions know only one kind
-of string.
+The text of an execution begins with its flow and what else the functions in the server look at;
+behind it are all other columns that were ever written, as one map of MessagePack in which the last
+of a name counts. What a newer program added is passed over. Bytes are kept as they are: the
+functions know only one kind of string.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _NOTHING = msgspec.Raw()
 _NIL = msgspec.Raw(b"\xc0")
 _LOG = b"\xa3log"
 _STRINGS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+_SHORT = [bytes((0xA0 | size,)) for size in range(32)]
 
 
 class _Kept(Execution, frozen=True, gc=False, kw_only=True, array_like=False):
@@ -80,6 +81,7 @@ _convert, _astuple = msgspec.convert, msgspec.structs.astuple
 
 COLUMNS = tuple(field.name for field in msgspec.structs.fields(Execution))
 _COUNT = len(COLUMNS)
+_FLOW = COLUMNS.index("flow")
 
 
 def usual_of(record: type[msgspec.Struct]) -> dict[str, object]:
@@ -87,28 +89,29 @@ def usual_of(record: type[msgspec.Struct]) -> dict[str, object]:
 
 
 USUAL = usual_of(Execution) | {"creator": "", "policy": ""}
-_USUAL_VALUES = tuple(USUAL.values())
+_ALIKE = tuple((name, USUAL[name]) for name in COLUMNS if name not in ("id", "flow"))
 
 
 # -- writing ------------------------------------------------------------------------------------
 
 
 def head_values(head: Execution) -> tuple[object, ...]:
-    """Everything but the id: equal for executions that are submitted alike."""
-    return _astuple(head)[1:]
+    """Everything but the id and the flow: equal for executions that are submitted alike."""
+    values = _astuple(head)
+    return values[1:_FLOW] + values[_FLOW + 1 :]
 
 
 def template_of(values: tuple[object, ...]) -> dict[str, object]:
     """Every column that is not as usual."""
-    named = zip(COLUMNS[1:], values, _USUAL_VALUES[1:], strict=True)
-    return {name: value for name, value, usual in named if value is not None and value != usual}
+    named = zip(_ALIKE, values, strict=True)
+    return {name: value for (name, usual), value in named if value is not None and value != usual}
 
 
 def string_of(text: bytes) -> msgspec.Raw:
     """Bytes as the one kind of string that the functions know."""
     size = len(text)
-    if size < 32:
-        return msgspec.Raw(bytes((0xA0 | size,)) + text)
+    if size < len(_SHORT):
+        return msgspec.Raw(_SHORT[size] + text)
     for mark, width in ((0xD9, 1), (0xDA, 2), (0xDB, 4)):
         if size < 1 << 8 * width:
             return msgspec.Raw(bytes((mark,)) + size.to_bytes(width, "big") + text)
@@ -140,12 +143,18 @@ def attempt_text(attempt: Attempt) -> bytes:
 
 
 def _columns(text: bytes) -> bytes:
-    """What is behind the first part, which begins with how long it is."""
-    return text[text[0] << 8 | text[1] :]
+    """What is behind the flow and the front, which both begin with how long they are."""
+    front = text[0] + 1
+    return text[front + (text[front] << 8 | text[front + 1]) :]
 
 
-def _head(id: ExecutionId, kept: _Kept) -> Execution:
-    return _convert((id, *_astuple(kept)[1:_COUNT]), Execution)
+def _flow(text: bytes) -> str:
+    return text[1 : text[0] + 1].decode()
+
+
+def _head(id: ExecutionId, text: bytes, kept: _Kept) -> Execution:
+    values = _astuple(kept)
+    return _convert((id, *values[1:_FLOW], _flow(text), *values[_FLOW + 1 : _COUNT]), Execution)
 
 
 def head_or_malformed(id: ExecutionId, text: bytes | None) -> Execution | Malformed | None:
@@ -153,7 +162,7 @@ def head_or_malformed(id: ExecutionId, text: bytes | None) -> Execution | Malfor
     if text is None:
         return None
     try:
-        return _head(id, _decode(_columns(text)))
+        return _head(id, text, _decode(_columns(text)))
     except UNREADABLE as error:
         return _malformed(id, text, f"{type(error).__name__}: {error}")
 
@@ -191,7 +200,7 @@ def lease_of(id: ExecutionId, text: bytes) -> tuple[Lease | None, bool]:
     """
     try:
         kept = _decode(_columns(text))
-        head = _head(id, kept)
+        head = _head(id, text, kept)
     except UNREADABLE:
         return None, False
     return Lease(head, _string(kept.payload)), kept.payload == _NOTHING

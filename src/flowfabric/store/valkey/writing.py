@@ -7,13 +7,14 @@ it: a hundred records at a time cost less each than five hundred.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, partition_of
-from flowfabric.core.model import Submission, Value
+from flowfabric.core.model import Attempt, Submission, Value
 from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
@@ -128,22 +129,30 @@ class Templates:
 
     def __init__(self) -> None:
         self.known: list[_Template] = []
+        self._numbers: dict[object, int] = {}
         self._last: object = None
+        self._number = 0
 
     def item(self, submission: Submission) -> list[Packed]:
-        values = head_values(submission.execution)
+        execution = submission.execution
+        values = head_values(execution)
         if values != self._last:
-            self._last = values
-            self.known.append(_template(template_of(values)))
+            self._last, self._number = values, self._numbered(values)
         extra: list[Packed] = []
         if submission.key is not None or submission.tags:
             extra += (submission.key or "", submission.digest, submission.key_until_ms)
             extra += (text for tag in submission.tags.items() for text in tag)
-        uuid = uuid_of(submission.execution.id)
         # What is not to be created is marked by the sign of its template.
-        count = len(self.known)
-        template = count if submission.create else -count
-        return [uuid, string_of(submission.payload), template, len(extra), *extra]
+        template = self._number if submission.create else -self._number
+        payload = string_of(submission.payload)
+        return [uuid_of(execution.id), payload, execution.flow, template, len(extra), *extra]
+
+    def _numbered(self, values: tuple[object, ...]) -> int:
+        number = self._numbers.get(values)
+        if number is None:
+            self.known.append(_template(template_of(values)))
+            number = self._numbers[values] = len(self.known)
+        return number
 
 
 def apply_calls(
@@ -212,8 +221,9 @@ class Shapes:
             self._pressed.append(pressed)
             number = self._numbers[id(pressed)] = len(self._pressed)
         extra: list[Packed] = []
-        if transition.attempt is not None and transition.attempt.result is not None:
-            extra.append(string_of(transition.attempt.result))
+        attempt = transition.attempt
+        if attempt is not None and attempt.result is not None:
+            extra.append(string_of(attempt.result))
         if transition.line is not None:
             extra += line_cells(transition.line)
         if transition.tags:
@@ -222,22 +232,16 @@ class Shapes:
         return [uuid_of(transition.id), transition.guard.compared[0], number, len(extra), *extra]
 
 
+_about: Callable[[Attempt], tuple[object, ...]] = attrgetter(
+    *("attempt", "kind", "lifecycle", "worker", "epoch", "started_ms", "ended_ms"),
+    *("detail", "category"),
+)
+
+
 def _alike(transition: Transition) -> tuple[object, ...]:
     """Everything but who it is about, what was seen of it, its result, line and tags."""
-    attempt = transition.attempt
-    about = attempt and (
-        attempt.attempt,
-        attempt.kind,
-        attempt.lifecycle,
-        attempt.worker,
-        attempt.epoch,
-        attempt.started_ms,
-        attempt.ended_ms,
-        attempt.detail,
-        attempt.category,
-        attempt.result is None,
-    )
-    has_line = transition.line is not None
+    attempt, has_line = transition.attempt, transition.line is not None
+    about = attempt and (_about(attempt), attempt.result is None)
     return (transition.guard.compared[1:], transition.patch, transition.log, about, has_line)
 
 
@@ -247,7 +251,7 @@ _LOOKED_AT = frozenset(
         *("namespace", "lane", "created_ms"),
         *("state", "reason", "lease_token", "lease_until_ms", "epoch", "due_ms", "attempt"),
         *("priority", "next_attempt", "next_kind", "attempt_left_ms", "deadline_ms"),
-        *("started_ms", "flow", "purge_ms"),
+        *("started_ms", "purge_ms"),
     )
 )
 
@@ -259,6 +263,7 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str | None = None
     is_started: bool | None = None
     state: Value = None
+    home: Value = None
     set: list[Value]
     gone: list[str]
     count: int
@@ -273,15 +278,18 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def _shape(transition: Transition) -> _Shape:
     guard, log, attempt = transition.guard, transition.log, transition.attempt
-    seen = {name: value for name, value in transition.patch.items() if name in _LOOKED_AT}
+    # The flow is no column of the text: it is what the text begins with.
+    columns = {name: value for name, value in transition.patch.items() if name != "flow"}
+    seen = {name: value for name, value in columns.items() if name in _LOOKED_AT}
     return _Shape(
         token=guard.token if isinstance(guard, Held) else None,
         is_started=guard.started if isinstance(guard, Held) else None,
         state=seen.get("state"),
+        home=transition.patch.get("flow"),
         set=[cell for pair in seen.items() if pair[1] is not None for cell in pair],
         gone=[name for name, value in seen.items() if value is None],
-        count=len(transition.patch),
-        columns=string_of(columns_text(transition.patch)),
+        count=len(columns),
+        columns=string_of(columns_text(columns)),
         attempt=None if attempt is None else string_of(attempt_text(attempt)),
         kind=None if log is None else log.kind,
         detail=None if log is None else _encode(log.detail).decode(),

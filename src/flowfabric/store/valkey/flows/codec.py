@@ -6,10 +6,10 @@ columns that are not as usual and that their names do not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unrea
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed, Value
-from flowfabric.store.valkey.codec import cell_of, pairs_of, parsers_of, uuid_of
+from flowfabric.store.valkey.codec import UUID_LENGTH, cell_of, pairs_of, parsers_of, uuid_of
 from flowfabric.store.valkey.heads import UNREADABLE, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
 
@@ -36,53 +36,42 @@ _USUAL: dict[type[msgspec.Struct], dict[str, object]] = {
 }
 
 
-class _Part(NamedTuple):
-    """Columns of a record that are kept together."""
+def _teller(kind: type[msgspec.Struct], names: Sequence[str]) -> Callable[[object], str]:
+    """Columns of a record that are kept together, as a text: those that are not as usual, nothing
+    if all of them are."""
+    values_of = attrgetter(*names)
+    usual = [(name, _USUAL[kind][name]) for name in names]
 
-    kind: type[msgspec.Struct]
-    names: tuple[str, ...]
-    values_of: Callable[[object], tuple[object, ...]]
+    # Records that are written at one time are mostly alike.
+    @lru_cache(maxsize=512)
+    def told(values: tuple[object, ...]) -> str:
+        named = zip(usual, values, strict=True)
+        columns = {name: value for (name, normal), value in named if value != normal}
+        return _encode(columns).decode() if columns else ""
 
-
-def _part(kind: type[msgspec.Struct], names: Iterable[str]) -> _Part:
-    names = tuple(names)
-    return _Part(kind, names, attrgetter(*names))
+    return lambda record: told(values_of(record))
 
 
 def _all_but(kind: type[msgspec.Struct], *names: str) -> list[str]:
     return [name for name in _USUAL[kind] if name not in names]
 
 
-_DRAWN = _part(Edge, ("kind", "position", "argument", "created_ms", "creator"))
-_ENDED = _part(Edge, ("state", "generation", "attempt", "outcome", "resolved_ms"))
-_GROUP = _part(Group, _all_but(Group, "flow", "downstream", "name"))
-_LINE = _part(Line, _all_but(Line, "flow", "at_ms", "id"))
-_UUID_LENGTH = 36
+_drawn = _teller(Edge, ("kind", "position", "argument", "created_ms", "creator"))
+_ended = _teller(Edge, ("state", "generation", "attempt", "outcome", "resolved_ms"))
+_group = _teller(Group, _all_but(Group, "flow", "downstream", "name"))
+_line = _teller(Line, _all_but(Line, "flow", "at_ms", "id"))
 
 
 # -- writing ------------------------------------------------------------------------------------
-
-
-def _text(part: _Part, record: object) -> str:
-    """The columns that are not as usual; nothing if all of them are."""
-    return _told(part, part.values_of(record))
-
-
-# Records that are written at one time are mostly alike.
-@lru_cache(maxsize=512)
-def _told(part: _Part, values: tuple[object, ...]) -> str:
-    usual = _USUAL[part.kind]
-    named = zip(part.names, values, strict=True)
-    told = {name: value for name, value in named if value != usual[name]}
-    return _encode(told).decode() if told else ""
 
 
 def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
     """Its id, the revision it was seen with (nothing: it is new), and its columns."""
     if isinstance(flow, FlowPatch):
         return [flow.id, flow.rev, *_patch_cells(flow.patch)]
-    values = {name: value for name, value in msgspec.structs.asdict(flow).items() if name != "id"}
-    told = {name: value for name, value in values.items() if value != _FLOW_USUAL[name]}
+    columns = msgspec.structs.asdict(flow)
+    del columns["id"]
+    told = {name: value for name, value in columns.items() if value != _FLOW_USUAL[name]}
     return [flow.id, "", *_patch_cells(told)]
 
 
@@ -98,25 +87,25 @@ def _patch_cells(patch: Mapping[str, Value]) -> list[Cell]:
     return [len(told) // 2, *told, len(gone), *gone]
 
 
-def edge_cells(edge: Edge | Resolution) -> tuple[Cell, ...]:
+def edge_cells(flow: str, edge: Edge | Resolution) -> tuple[Cell, ...]:
     """Its name, how it was drawn (nothing: it is there), whether it is pending, and its end."""
-    drawn = (_text(_DRAWN, edge) or "{}") if isinstance(edge, Edge) else ""
     return (
+        flow,
         uuid_of(edge.downstream),
         uuid_of(edge.upstream),
         edge.group,
-        drawn,
+        (_drawn(edge) or "{}") if isinstance(edge, Edge) else "",
         int(edge.state is EdgeState.PENDING),
-        _text(_ENDED, edge),
+        _ended(edge),
     )
 
 
 def group_cells(group: Group) -> tuple[Cell, ...]:
-    return uuid_of(group.downstream), group.name, _text(_GROUP, group) or "{}"
+    return uuid_of(group.downstream), group.name, _group(group) or "{}"
 
 
 def line_cells(line: Line) -> tuple[Cell, ...]:
-    return line.flow, line_name(line), line.next_try_ms, _text(_LINE, line)
+    return line.flow, line_name(line), line.next_try_ms, _line(line)
 
 
 def line_name(line: Line) -> str:
@@ -170,7 +159,7 @@ class _Reader:
         return [found[key] for key in sorted(found)]
 
     def _edge(self, downstream: ExecutionId, name: str, texts: Sequence[bytes]) -> Edge | None:
-        upstream, group = self.id(name[:_UUID_LENGTH]), name[_UUID_LENGTH + 1 :]
+        upstream, group = self.id(name[:UUID_LENGTH]), name[UUID_LENGTH + 1 :]
         named: Name = {"upstream": upstream, "downstream": downstream, "group": group}
         if not texts[0]:
             # The index of what leaves the upstream names it, and nobody has drawn it.

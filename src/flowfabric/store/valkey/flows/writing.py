@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from flowfabric.core.flow.changes import FlowPatch, Resolution
-from flowfabric.core.flow.model import Edge, Flow
+from flowfabric.core.flow.changes import FlowPatch
+from flowfabric.core.flow.model import Flow
 from flowfabric.core.ids import PartitionCounts, flow_partition, partition_of
 from flowfabric.core.transition import Changeset
 from flowfabric.errors import IllegalTransition
@@ -38,6 +40,11 @@ T = TypeVar("T")
 RECORDS_MAX = 125
 
 Places = dict[int, list[int]]
+
+
+_records_of: Callable[[Changeset], tuple[Sequence[object], ...]] = attrgetter(
+    *("transitions", "members", "edges", "resolved", "groups", "lines", "done", "notes")
+)
 
 
 class Written(NamedTuple):
@@ -74,12 +81,14 @@ def commit_calls(
 
 
 def _partition(changes: Changeset, counts: PartitionCounts) -> int | None:
-    scopes = [flow_partition(id, counts) for id in changes.owners]
-    scopes += [partition_of(transition.id) for transition in changes.transitions[:1]]
-    scopes += [partition_of(member.execution.id) for member in changes.members[:1]]
-    if scopes and scopes.count(scopes[0]) < len(scopes):
+    scopes = {flow_partition(id, counts) for id in changes.owners}
+    if changes.transitions:
+        scopes.add(partition_of(changes.transitions[0].id))
+    if changes.members:
+        scopes.add(partition_of(changes.members[0].execution.id))
+    if len(scopes) > 1:
         raise IllegalTransition("a changeset of several scopes could be written in part")
-    return scopes[0] if scopes else None
+    return scopes.pop() if scopes else None
 
 
 def _portions(keys: Keys, batch: Sequence[Changeset], by_partition: Places) -> Iterator[Places]:
@@ -102,53 +111,67 @@ def _portions(keys: Keys, batch: Sequence[Changeset], by_partition: Places) -> I
 
 
 def _load(changes: Changeset) -> _Load:
-    records = (
-        *(changes.transitions, changes.members, changes.edges, changes.resolved),
-        *(changes.groups, changes.lines, changes.done, changes.notes),
-    )
+    records = sum(map(len, _records_of(changes)))
     size = sum(map(result_size, changes.transitions))
-    size += sum(len(member.payload) for member in changes.members)
-    return _Load(1 + sum(map(len, records)), size)
+    for member in changes.members:
+        size += len(member.payload)
+    return _Load(1 + records, size)
 
 
 def _cells(keys: Keys, batch: Sequence[Changeset], places: Places, press: Press) -> bytes:
-    """What many have in common, then each partition and its changesets."""
+    """What many have in common, the partitions, then the changesets of each."""
     shapes, templates = Shapes(press), Templates()
     cells: list[Packed] = []
-    for partition, positions in places.items():
-        cells += (keys.partition(partition), len(positions))
+    for positions in places.values():
+        cells.append(len(positions))
         for position in positions:
             changes = batch[position]
-            cells += _listed(changes.transitions, shapes.item)
-            cells += _listed(changes.members, templates.item)
-            flows: list[Flow | FlowPatch] = [*changes.new_flows, *changes.flows]
-            cells += flow_cells(flows[0]) if flows else [""]
-            rest = _rest(changes)
+            _list(cells, changes.transitions, shapes.item)
+            _list(cells, changes.members, templates.item)
+            flow = _flow(changes)
+            cells += [""] if flow is None else flow_cells(flow)
+            rest = _rest(changes, "" if flow is None else flow.id)
             cells.append(len(rest))
             cells += rest
-    return packed(shapes.known, templates.known, *cells)
+    return packed(shapes.known, templates.known, [*map(keys.partition, places)], *cells)
 
 
-def _rest(changes: Changeset) -> list[Packed]:
+def _flow(changes: Changeset) -> Flow | FlowPatch | None:
+    """What it is about."""
+    if changes.flows:
+        return changes.flows[0]
+    return changes.new_flows[0] if changes.new_flows else None
+
+
+def _rest(changes: Changeset, flow: str) -> list[Packed]:
     """What else there is: its name, how many, and those."""
     cells: list[Packed] = []
-    edges: list[Edge | Resolution] = [*changes.edges, *changes.resolved]
-    if edges:
-        cells += ("edges", *_listed(edges, edge_cells))
+    edge_of = partial(edge_cells, flow)
+    if changes.edges:
+        cells.append("edges")
+        _list(cells, changes.edges, edge_of)
+    if changes.resolved:
+        cells.append("edges")
+        _list(cells, changes.resolved, edge_of)
     if changes.groups:
-        cells += ("groups", *_listed(changes.groups, group_cells))
+        cells.append("groups")
+        _list(cells, changes.groups, group_cells)
     if changes.done:
-        cells += ("done", *_listed(changes.done, lambda line: (line.flow, line_name(line))))
+        cells.append("done")
+        _list(cells, changes.done, lambda line: (line.flow, line_name(line)))
     if changes.lines:
-        cells += ("lines", *_listed(changes.lines, line_cells))
+        cells.append("lines")
+        _list(cells, changes.lines, line_cells)
     if changes.notes:
-        cells += ("notes", *_listed(changes.notes, note_cells))
+        cells.append("notes")
+        _list(cells, changes.notes, note_cells)
     return cells
 
 
-def _listed(records: Sequence[T], cells_of: Callable[[T], Sequence[Packed]]) -> list[Packed]:
+def _list(
+    cells: list[Packed], records: Sequence[T], cells_of: Callable[[T], Sequence[Packed]]
+) -> None:
     """How many there are, and those."""
-    cells: list[Packed] = [len(records)]
+    cells.append(len(records))
     for record in records:
         cells += cells_of(record)
-    return cells
