@@ -91,11 +91,11 @@ def submit(
         _instant(order.delay_until_ms, "delay_until_ms"),
         _instant(order.deadline_ms, "deadline"),
     )
-    head = _new_head(terms, now_ms, flow, deps_open)
+    head = _new_head(terms, now_ms, deps_open)
     if create and (late := lateness(order, now_ms)) is not None:
         raise late
     return Submission(
-        execution=_replace(head, id=order.id),
+        execution=_replace(head, id=order.id, flow=flow),
         payload=names.body(order.payload, "payload"),
         tags=names.tags(order.tags) if order.tags else order.tags,
         key=None if order.key is None else names.idempotency_key(order.key),
@@ -120,8 +120,8 @@ class _Terms(msgspec.Struct, frozen=True, gc=False):
 
 # All that is submitted in one moment on the same terms begins alike.
 @lru_cache(maxsize=1024)
-def _new_head(terms: _Terms, now_ms: int, flow: str, deps_open: bool) -> Execution:
-    """A head without its id."""
+def _new_head(terms: _Terms, now_ms: int, deps_open: bool) -> Execution:
+    """A head that lacks its id and its flow."""
     _require_names(terms.namespace, terms.lane, terms.kind)
     limits = parse_policy(terms.policy).timeout_policy
     facts = Facts(
@@ -147,7 +147,6 @@ def _new_head(terms: _Terms, now_ms: int, flow: str, deps_open: bool) -> Executi
         state=settled.state,
         reason=settled.reason,
         due_ms=settled.due_ms,
-        flow=flow,
         deps_open=deps_open,
     )
 
