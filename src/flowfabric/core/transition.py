@@ -180,8 +180,8 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
     @property
     def owners(self) -> list[FlowId]:
         """The flows that it is about: one, or none."""
-        about: tuple[Flow | FlowPatch, ...] = (*self.new_flows, *self.flows)
-        return [flow.id for flow in about]
+        about: Sequence[Flow | FlowPatch] = self.flows or self.new_flows
+        return [about[0].id] if about else []
 
 
 def _require_one_flow(changes: Changeset) -> None:
@@ -317,7 +317,7 @@ def guard_holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:
     if isinstance(guard, Seen):
         return row.rev == guard.rev
     return (
-        row.state is State.ACTIVE
+        row.state is _ACTIVE
         and row.epoch == guard.epoch
         and row.lease_token == guard.token
         and (row.reason is not Reason.GRANTED) == guard.started

@@ -8,7 +8,7 @@ to have changed elsewhere is forgotten and looked at as any other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -83,14 +83,14 @@ class _Known:
             heads[end.id] = end
         return View(flow=self.flow, edges=edges, groups=groups, heads=heads)
 
-    def write(self, changes: Changeset, heads: Iterable[Execution]) -> None:
+    def write(self, changes: Changeset, heads: Sequence[Execution]) -> None:
         """What a commit has made of it; `heads` are some of its members as they are now."""
         patch = changes.flows[0].patch
         self.flow = _replace_flow(self.flow, **patch, rev=self.flow.rev + 1)
-        known = {head.id: head for head in heads}
-        if len(known) < len(changes.transitions):
-            known |= self._moved(changes, known)
-        self.heads |= known
+        if len(heads) < len(changes.transitions):
+            self._move(changes, {head.id for head in heads})
+        for head in heads:
+            self.heads[head.id] = head
         for became in changes.resolved:
             key = (became.downstream, became.group, became.upstream)
             edge = self.edges.get(key)
@@ -99,14 +99,10 @@ class _Known:
         for group in changes.groups:
             self.groups.setdefault(group.downstream, {})[group.name] = group
 
-    def _moved(
-        self, changes: Changeset, known: Container[ExecutionId]
-    ) -> dict[ExecutionId, Execution]:
-        return {
-            each.id: patched(self.heads[each.id], each.patch)
-            for each in changes.transitions
-            if each.id not in known and each.id in self.heads
-        }
+    def _move(self, changes: Changeset, besides: Container[ExecutionId]) -> None:
+        for each in changes.transitions:
+            if each.id not in besides and each.id in self.heads:
+                self.heads[each.id] = patched(self.heads[each.id], each.patch)
 
     def keep_result(self, end: Transition) -> None:
         """Of an end that was written; a long one is read when it is needed."""
@@ -250,5 +246,7 @@ def _records(made: Changeset) -> int:
 
 
 def _leaves_lines(changes: Changeset) -> bool:
-    made = [t.line for t in changes.transitions if t.line is not None]
-    return bool(made or changes.lines)
+    for transition in changes.transitions:
+        if transition.line is not None:
+            return True
+    return bool(changes.lines)

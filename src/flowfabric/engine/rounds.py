@@ -6,7 +6,8 @@ Each flow is its own decision and its own changeset; they only share the trips t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
 from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
@@ -49,8 +50,7 @@ ALL_EDGES = 1_000_000
 _PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct):
     """One flow that this process works on, the lines it acts on, and what came of them.
 
     `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
@@ -74,10 +74,10 @@ class Job:
     ended: Sequence[Execution] = ()
     claim: Claim | None = None
     takes_up_to: int = 0
-    among: Mapping[ExecutionId, bytes] = field(default_factory=dict)
+    among: Mapping[ExecutionId, bytes] = {}
     taken: Sequence[Execution] = ()
     # By line what followed from it in earlier rounds, and how many edges they saw.
-    sums: dict[str, tuple[Advanced, int]] = field(default_factory=dict)
+    sums: dict[str, tuple[Advanced, int]] = {}
 
     def add(self, answer: Answer, advanced: Advanced) -> tuple[Advanced, int]:
         """All that followed from the line of this answer so far."""

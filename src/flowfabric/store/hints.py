@@ -54,14 +54,14 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
     ready, due, ended, fenced = False, [], [], []
     lines: list[Line] = []
     for transition in transitions:
-        state = transition.patch.get("state")
-        due_ms = transition.patch.get("due_ms")
+        patch = transition.patch
+        state, due_ms = patch.get("state"), patch.get("due_ms")
         ready = ready or state in CLAIMABLE
         if isinstance(due_ms, int):
             due.append(due_ms)
         if state in TERMINAL:
             ended.append(transition.id)
-        if "epoch" in transition.patch and state is not _ACTIVE:
+        if "epoch" in patch and state is not _ACTIVE:
             fenced.append(transition.id)
         if transition.line is not None:
             lines.append(transition.line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -29,7 +29,7 @@ def passes(edge: Edge) -> bool:
 
 
 def passed(
-    handing: Iterable[Edge],
+    handing: Sequence[Edge],
     groups: Mapping[str, Group],
     results: Mapping[tuple[ExecutionId, int], bytes | None],
 ) -> list[Passed]:
@@ -39,7 +39,7 @@ def passed(
     """
     lists: dict[str, list[bytes | None]] = {}
     found: list[Passed] = []
-    for edge in sorted(handing, key=_in_order):
+    for edge in sorted(handing, key=_in_order) if len(handing) > 1 else handing:
         body = results.get((edge.upstream, edge.attempt))
         group = groups.get(edge.group)
         is_list = group is not None and group.join == _QUORUM
@@ -48,4 +48,6 @@ def passed(
                 lists.setdefault(path, []).append(body)
             else:
                 found.append(Passed(path, [body], is_list=False))
-    return found + [Passed(path, bodies, is_list=True) for path, bodies in lists.items()]
+    for path, bodies in lists.items():
+        found.append(Passed(path, bodies, is_list=True))
+    return found

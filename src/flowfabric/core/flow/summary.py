@@ -6,7 +6,6 @@ nothing here touches.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -51,6 +50,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 _SHOWN = {
     f"members_{state.value}": state for state in PublicState if state is not PublicState.RESUMABLE
 }
+_NOBODY = dict.fromkeys(PublicState, 0)
 _GOOD = (PublicState.COMPLETED, PublicState.SKIPPED)
 _BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
 _HELD_UP = (
@@ -64,7 +64,7 @@ _PUBLIC: dict[str, PublicState] = {state.value: shown for state, shown in PUBLIC
 
 def summarize(tally: Mapping[str, int], now_ms: int) -> Summary:
     """The summary of a flow with so many members in each stored state."""
-    counts: Counter[PublicState] = Counter()
+    counts = _NOBODY.copy()
     for state, count in tally.items():
         if state in _PUBLIC:
             counts[_PUBLIC[state]] += count
@@ -83,7 +83,7 @@ def unknown_states(tally: Mapping[str, int]) -> list[str]:
     return sorted(state for state in tally if state not in _PUBLIC)
 
 
-def _derive(counts: Counter[PublicState], total: int) -> FlowStatus:
+def _derive(counts: Mapping[PublicState, int], total: int) -> FlowStatus:
     bad = sum(counts[state] for state in _BAD)
     ended = bad + sum(counts[state] for state in _GOOD)
     if total and ended == total:
