@@ -10,7 +10,6 @@ import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
 from flowfabric.core.flow.model import Edge, Group, Line
-from flowfabric.core.model import Submission
 from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
@@ -105,7 +104,7 @@ def _by_part(numbered: Numbered) -> dict[str, _Rows]:
     return {
         "new_flows": _rows(numbered, attrgetter("new_flows"), rows_of),
         "flows": _rows(numbered, attrgetter("flows"), _flow_cells),
-        "members": _rows(numbered, attrgetter("members"), _member_cells),
+        "members": _members(numbered),
         "edges": _rows(numbered, _edges, rows_of),
         "resolved": _rows(numbered, _resolved, rows_of),
         "groups": _rows(numbered, _groups, rows_of),
@@ -133,10 +132,8 @@ def _moves(numbered: Numbered) -> Iterator[tuple[Moves, _Rows]]:
     """Transitions, those that are alike together; always in the same order, so that there are few
     different statements."""
     alike: dict[tuple[bool, tuple[str, ...]], list[tuple[int, int, Transition]]] = {}
-    position = 0
     for which, changes in numbered:
-        for move in changes.transitions:
-            position += 1
+        for position, move in enumerate(changes.transitions):
             kind = isinstance(move.guard, Held), tuple(move.patch)
             alike.setdefault(kind, []).append((which, position, move))
     for (held, columns), found in sorted(alike.items()):
@@ -166,8 +163,12 @@ def _flow_cells(flows: Sequence[FlowPatch]) -> list[Row]:
     return [(flow.id, flow.rev, encode(flow.patch).decode()) for flow in flows]
 
 
-def _member_cells(members: Sequence[Submission]) -> list[Row]:
-    return [(*member_cells(member.execution), member.payload) for member in members]
+def _members(numbered: Numbered) -> _Rows:
+    """Those that wait for others come last: they have much in common, and are mostly more."""
+    found = [(number, member) for number, changes in numbered for member in changes.members]
+    found.sort(key=lambda each: each[1].execution.deps_open)
+    cells = [(*member_cells(member.execution), member.payload) for _, member in found]
+    return _Rows([number for number, _ in found], cells)
 
 
 def _note_cells(notes: Sequence[Note]) -> list[Row]:

@@ -231,7 +231,8 @@ WHERE (SELECT count(*) FROM locked WHERE holds) < (SELECT count(*) FROM asked)
 ), {part} AS (
     UPDATE {schema}.execution AS e SET {patch}rev = e.rev + 1
     FROM good_{part} AS g WHERE e.id = g.given_id
-    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.position, g.line_kind, g.line_detail{more_g}
+    RETURNING e.n, e.id, e.state, e.attempt, e.epoch, g.which, g.position, g.line_kind,
+              g.line_detail{more_g}
 ){beside}
 
 -- name: moves_tags@postgres
@@ -349,27 +350,27 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 , logged AS (
     INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)
     SELECT n, id, :now_ms::bigint, kind, state, attempt, epoch, detail::json
-    FROM ({told}) AS x (stage, position, n, id, kind, state, attempt, epoch, detail)
-    ORDER BY stage, position
+    FROM ({told}) AS x (stage, which, position, n, id, kind, state, attempt, epoch, detail)
+    ORDER BY stage, which, position
 )
 
 -- name: members_log@postgres
 -- What is told of new members.
-SELECT 0, n, n, id, 'submitted', state, attempt, epoch, '{{}}' FROM created
+SELECT 0, 0, n, n, id, 'submitted', state, attempt, epoch, '{{}}' FROM created
 
 -- name: moves_log@postgres
 -- What is told of executions that were changed.
-SELECT 1, position, n, id, line_kind, state, attempt, epoch, line_detail FROM {part}
+SELECT 1, which, position, n, id, line_kind, state, attempt, epoch, line_detail FROM {part}
 WHERE line_kind IS NOT NULL
 
 -- name: notes_log@postgres
 -- What is told of executions that were not.
-SELECT 2, t.position, e.n, e.id, t.kind, e.state, e.attempt, e.epoch, t.detail
+SELECT 2, t.which, t.position, e.n, e.id, t.kind, e.state, e.attempt, e.epoch, t.detail
 FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution WHERE {kept}
 
 -- name: notes_log_after@postgres
 -- Differs: some of them were changed, and are told of as they are then.
-SELECT 2, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
+SELECT 2, t.which, t.position, e.n, e.id, t.kind, coalesce(a.state, e.state),
        coalesce(a.attempt, e.attempt), coalesce(a.epoch, e.epoch), t.detail
 FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
 LEFT JOIN ({changed}) AS a ON a.id = t.execution WHERE {kept}
