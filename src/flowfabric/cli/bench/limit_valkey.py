@@ -26,8 +26,9 @@ UNDER_WAY = 4
 _QUEUE = "5:bench:default"
 _CLAIMED = '{"worker":"bench","kind":"initial"}'
 _OPEN, _COMPLETED = 0, 1
+_NO_FLOW = b"\0"
 _MAP = 0xDE
-_TEXTS = ("state", "reason", "lease_token", "next_kind", "namespace", "lane", "flow")
+_TEXTS = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
 _NUMBERS = {
     "rev": 1,
     "epoch": 0,
@@ -156,7 +157,7 @@ def _complete(steps: Sequence[Step], head: Record, new: Sequence[New]) -> Iterat
 def _heads(steps: Sequence[Step], head: Record, new: Sequence[New]) -> bytes:
     """Each with its input and the lines so far."""
     pairs = list(head.items())
-    front = _front(head, len(pairs) + 1 + len(steps))
+    front = _NO_FLOW + _front(head, len(pairs) + 1 + len(steps))
     cells: list[Cell] = []
     for place, each in enumerate(new, 1):
         lines = [("log", f"{step.spot}-{place}\t{step.state}\t{step.line}") for step in steps]
@@ -181,8 +182,8 @@ def _feed(step: Step, uuids: Sequence[str]) -> Iterator[bytes]:
     lines = [f"{step.state}\t{uuid}\t{step.line}" for uuid in uuids]
     cells = [cell for line in lines for cell in ("line", line)]
     yield pack("XADD", f"{step.base}:feed", "*", "prev", "0-0", *cells)
-    spot: list[Cell] = ["spot", f"{step.spot}-{len(lines)}", "line", lines[-1]]
-    yield pack("HSET", step.base, "time_ms", step.now_ms, "version", step.spot, *spot)
+    spot = f"{step.spot}-{len(lines)}"
+    yield pack("SET", step.base, f"{step.now_ms}\t{step.spot}\t{spot}\t{lines[-1]}")
 
 
 def _scored(score: int, members: Sequence[str]) -> list[Cell]:
