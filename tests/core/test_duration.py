@@ -15,6 +15,7 @@ from flowfabric.core.duration import (
     DURATION_MS_MAX,
     INSTANT_MS_MAX,
     duration_ms,
+    earliest,
     format_ms,
     instant_ms,
 )
@@ -248,3 +249,13 @@ def test_what_is_shown_can_be_written_back_and_never_claims_more(span_ms: int) -
     written = duration_ms(format_ms(span_ms), "delay")
     assert written <= span_ms
     assert span_ms - written <= span_ms / 10
+
+
+@pytest.mark.parametrize(
+    ("instants", "first"),
+    [((None, None), None), ((3, None), 3), ((None, 0), 0), ((3, 2), 2), ((0, 1), 0)],
+)
+def test_the_earliest_ignores_what_is_not_set(
+    instants: tuple[int | None, int | None], first: int | None
+) -> None:
+    assert earliest(*instants) == first

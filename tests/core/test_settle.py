@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.model import Admission, Loss
-from flowfabric.core.settle import Facts, Settled, earliest, facts_of, settle
+from flowfabric.core.settle import Facts, Settled, facts_of, settle
 from flowfabric.core.states import CLAIMABLE, RUNNABLE, AttemptKind, Reason, State
 from tests.core.build import NOW, changed, submitted
 from tests.core.walk import reach
@@ -165,13 +165,3 @@ def test_a_settled_patch_names_state_reason_and_timer_and_what_is_added() -> Non
         "not_before_ms": None,
         "epoch": 3,
     }
-
-
-@pytest.mark.parametrize(
-    ("instants", "first"),
-    [((None, None), None), ((3, None), 3), ((None, 0), 0), ((3, 2), 2), ((0, 1), 0)],
-)
-def test_the_earliest_ignores_what_is_not_set(
-    instants: tuple[int | None, int | None], first: int | None
-) -> None:
-    assert earliest(*instants) == first

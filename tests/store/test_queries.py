@@ -67,7 +67,7 @@ WIDTHS = {
     "line_upsert": len(LINE_NAMES),
     "line_delete": 3,
     "edge_insert": len(EDGE_NAMES),
-    "edge_resolve": 8,
+    "edge_resolve": 9,
     "group_upsert": len(GROUP_NAMES),
 }
 

@@ -128,3 +128,10 @@ def _bad_duration(field: str, message: str) -> InvalidInput:
 
 def _bad_instant(field: str, message: str, hint: str = _INSTANT_HINT) -> InvalidInput:
     return InvalidInput(message, field=field, hint=hint)
+
+
+def earliest(first: int | None, second: int | None) -> int | None:
+    """Of two instants, of which any may be none."""
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from flowfabric.core.duration import earliest
 from flowfabric.core.model import Admission, Execution, Loss, Value
 from flowfabric.core.states import AttemptKind, Reason, State
 
@@ -117,9 +118,3 @@ def _next_due(state: State, facts: Facts) -> int | None:
     elif facts.admission is not _ADMITTED:
         wake = facts.recheck_ms
     return facts.deadline_ms if wake is None else earliest(wake, facts.deadline_ms)
-
-
-def earliest(first: int | None, second: int | None) -> int | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return min(first, second)

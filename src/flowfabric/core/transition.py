@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from flowfabric.core.duration import earliest
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
 from flowfabric.core.ids import ExecutionId, FlowId, partitions_among
@@ -27,7 +28,6 @@ from flowfabric.core.model import (
     Value,
     Writer,
 )
-from flowfabric.core.settle import earliest
 from flowfabric.core.states import (
     ALLOWED,
     ATTEMPT_STATES,

@@ -100,24 +100,27 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- New edges.
 WITH new ({names}) AS (VALUES {rows})
 INSERT OR FAIL INTO edge ({names}) SELECT * FROM new WHERE flow IS NOT NULL
-ON CONFLICT (downstream, grp, upstream) DO NOTHING
+ON CONFLICT (flow, downstream, grp, upstream) DO NOTHING
 
 -- name: edge_resolve@sqlite
 -- What became of edges.
-WITH new (downstream, grp, upstream, state, generation, attempt, outcome, resolved_ms)
+WITH new (flow, downstream, grp, upstream, state, generation, attempt, outcome, resolved_ms)
     AS (VALUES {rows})
 UPDATE OR FAIL edge AS e SET
     state = new.state, generation = new.generation, attempt = new.attempt,
     outcome = new.outcome, resolved_ms = new.resolved_ms
 FROM new
-WHERE e.downstream = new.downstream AND e.grp = new.grp AND e.upstream = new.upstream
+WHERE e.flow = new.flow AND e.downstream = new.downstream AND e.grp = new.grp
+  AND e.upstream = new.upstream
 
 -- name: edge_leaving@sqlite
--- Pending edges that leave these executions, so many of each flow.
+-- Pending edges that leave these members of flows, so many of each flow.
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT e.*, row_number() OVER (PARTITION BY e.flow ORDER BY e.upstream, e.downstream, e.grp)
         AS place
-    FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.upstream = wanted.value
+    FROM json_each(?1) AS wanted CROSS JOIN edge AS e
+        ON e.flow = json_extract(wanted.value, '$[0]')
+        AND e.upstream = json_extract(wanted.value, '$[1]')
     WHERE e.state NOT IN ('satisfied', 'impossible')
     ORDER BY e.flow, e.upstream, e.downstream, e.grp
 ) AS e WHERE e.place <= ?2
@@ -125,23 +128,25 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- name: edge_leaving_few@sqlite
 -- Differs: so many of all flows together. Fewer than that are all there are.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.upstream = wanted.value
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e
+        ON e.flow = json_extract(wanted.value, '$[0]')
+        AND e.upstream = json_extract(wanted.value, '$[1]')
     WHERE e.state NOT IN ('satisfied', 'impossible') LIMIT ?2
 ) AS e
 
 -- name: edge_entering@sqlite
--- Every edge that enters these executions.
+-- Every edge that enters these members of flows.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.downstream = wanted.value
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e
+        ON e.flow = json_extract(wanted.value, '$[0]')
+        AND e.downstream = json_extract(wanted.value, '$[1]')
     ORDER BY e.upstream, e.downstream, e.grp
 ) AS e
 
 -- name: edge_whole@sqlite
--- Every edge of these flows, by way of their members.
+-- Every edge of these flows.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT e.* FROM json_each(?1) AS wanted
-    CROSS JOIN execution AS x ON x.flow = wanted.value AND x.flow <> ''
-    CROSS JOIN edge AS e ON e.upstream = x.id
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.flow = wanted.value
     ORDER BY e.upstream, e.downstream, e.grp
 ) AS e
 
@@ -149,7 +154,7 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- Groups, whole: only who holds the flow's revision writes them.
 WITH new ({names}) AS (VALUES {rows})
 INSERT OR FAIL INTO edge_group ({names}) SELECT * FROM new WHERE flow IS NOT NULL
-ON CONFLICT (downstream, name) DO UPDATE SET
+ON CONFLICT (flow, downstream, name) DO UPDATE SET
     joins = excluded.joins, k = excluded.k, on_satisfied = excluded.on_satisfied,
     on_impossible = excluded.on_impossible, sealed = excluded.sealed, state = excluded.state,
     n = excluded.n, succeeded = excluded.succeeded, failed = excluded.failed,
@@ -158,9 +163,11 @@ ON CONFLICT (downstream, name) DO UPDATE SET
     owed = excluded.owed
 
 -- name: group_load@sqlite
--- The groups of these executions.
+-- The groups of these members of flows.
 SELECT json_group_array(json_array({columns}))
-FROM json_each(?1) AS wanted CROSS JOIN edge_group AS e ON e.downstream = wanted.value
+FROM json_each(?1) AS wanted CROSS JOIN edge_group AS e
+    ON e.flow = json_extract(wanted.value, '$[0]')
+    AND e.downstream = json_extract(wanted.value, '$[1]')
 
 -- name: member_page@sqlite
 -- Members of a flow in these states, in the order of their ids.

@@ -15,13 +15,14 @@ SELECT json_group_array(json_array({columns})) FROM (
 SELECT json_group_array(json_array(e.n, e.id, (
     SELECT ifnull(max(i.until_ms), 0) FROM idempotency AS i WHERE i.id = e.id
 )))
-FROM json_each(?1) AS seen CROSS JOIN execution AS e ON e.id = seen.value ->> 0
-WHERE e.rev = seen.value ->> 1
+FROM json_each(?1) AS seen CROSS JOIN execution AS e ON e.id = json_extract(seen.value, '$[0]')
+WHERE e.rev = json_extract(seen.value, '$[1]')
 
 -- name: purge_flows_seen@sqlite
 -- Those of these flows that are as they were seen.
-SELECT json_group_array(f.id) FROM json_each(?1) AS seen CROSS JOIN flow AS f ON f.id = seen.value ->> 0
-WHERE f.rev = seen.value ->> 1
+SELECT json_group_array(f.id)
+FROM json_each(?1) AS seen CROSS JOIN flow AS f ON f.id = json_extract(seen.value, '$[0]')
+WHERE f.rev = json_extract(seen.value, '$[1]')
 
 -- name: purge_members@sqlite
 -- The first members of a flow, in the order of their ids.
@@ -61,11 +62,15 @@ DELETE FROM idempotency WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: purge_edge@sqlite
 -- Edges go with their downstream.
-DELETE FROM edge WHERE downstream IN (SELECT value FROM json_each(?1))
+DELETE FROM edge WHERE (flow, downstream) IN (
+    SELECT flow, id FROM execution WHERE n IN (SELECT value FROM json_each(?1)) AND flow <> ''
+)
 
 -- name: purge_group@sqlite
 -- Groups of these executions.
-DELETE FROM edge_group WHERE downstream IN (SELECT value FROM json_each(?1))
+DELETE FROM edge_group WHERE (flow, downstream) IN (
+    SELECT flow, id FROM execution WHERE n IN (SELECT value FROM json_each(?1)) AND flow <> ''
+)
 
 -- name: purge_line@sqlite
 -- Open lines of these flows.

@@ -58,7 +58,13 @@ def owner_parts(batch: Sequence[Changeset]) -> list[Part]:
 def owned_part(batch: Sequence[Changeset]) -> Part:
     """What flows own; the flows themselves and their members are written before."""
     edges = [edge for changes in batch for edge in changes.edges]
-    resolved = [resolution for changes in batch for resolution in changes.resolved]
+    resolved = [
+        (flow, *msgspec.structs.astuple(resolution))
+        for changes in batch
+        if changes.resolved
+        for flow in changes.owners
+        for resolution in changes.resolved
+    ]
     groups = [group for changes in batch for group in changes.groups]
     lines = [line for changes in batch for line in changes.lines]
     done = [(line.flow, line.at_ms, line.id) for changes in batch for line in changes.done]

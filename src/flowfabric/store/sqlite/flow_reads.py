@@ -53,7 +53,7 @@ class _Look:
         self.heads: dict[str, Execution | Malformed] = {}
         self.tallies: dict[str, dict[str, int]] = {}
 
-    def text(self, name: str, ids: Iterable[str], columns: str) -> str:
+    def text(self, name: str, ids: Iterable[str | tuple[str, str]], columns: str) -> str:
         return one_text(self._connection, name, ids_json(ids), columns=columns)
 
     def add_edges(self, edges: Iterable[Edge]) -> None:
@@ -93,7 +93,7 @@ def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View
         for sight in sights
     ]
     heads = [_heads(look, sight, page) for sight, page in zip(sights, pages, strict=True)]
-    groups = dict.fromkeys(id for sight in sights for id in _grouped(look, sight))
+    groups = dict.fromkeys((s.flow, id) for s in sights for id in _grouped(look, s))
     if groups:
         for group in look.reader.groups(look.text("group_load", groups, ALL_OF_GROUP)):
             look.groups.setdefault(group.flow, []).append(group)
@@ -133,7 +133,7 @@ def _heads(look: _Look, sight: Sight, page: Sequence[ExecutionId]) -> list[Execu
 
 def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
     for limit in {sight.edges for sight in sights if sight.leaving}:
-        ids = ids_json(id for s in sights if s.edges == limit for id in s.leaving)
+        ids = ids_json((s.flow, id) for s in sights if s.edges == limit for id in s.leaving)
         text = one_text(connection, "edge_leaving_few", ids, limit, columns=ALL_OF_EDGE)
         few = Reader()
         edges = few.edges(text)
@@ -144,7 +144,7 @@ def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Si
             for flow, lost in few.unreadable.items():
                 look.reader.unreadable.setdefault(flow, []).extend(lost)
         look.add_edges(edges)
-    entering = [id for sight in sights for id in sight.entering]
+    entering = [(sight.flow, id) for sight in sights for id in sight.entering]
     if entering:
         look.add_edges(look.reader.edges(look.text("edge_entering", entering, ALL_OF_EDGE)))
     whole = [sight.flow for sight in sights if sight.whole]

@@ -18,8 +18,11 @@ _alone = msgspec.json.Decoder(list[tuple[int, ExecutionId, int]])
 _members = msgspec.json.Decoder(list[tuple[int, ExecutionId]])
 _ids = msgspec.json.Decoder(list[str])
 
-_BY_NUMBER = ("purge_log", "purge_payload", "purge_attempt", "purge_tag", "purge_execution")
-_BY_ID = ("purge_edge", "purge_group")
+# Heads go last: they tell whose edges and groups the others are.
+_IN_ORDER = (
+    *("purge_log", "purge_payload", "purge_attempt", "purge_tag"),
+    *("purge_edge", "purge_group", "purge_execution"),
+)
 
 
 def departing(connection: sqlite3.Connection, now_ms: int, limit: int) -> Departing:
@@ -61,13 +64,10 @@ def _remove(connection: sqlite3.Connection, rows: Sequence[tuple[int, ExecutionI
     if not rows:
         return
     numbers = encode([n for n, _ in rows]).decode()
-    ids = ids_json(id for _, id in rows)
     run(connection, "purge_floor", numbers)
-    run(connection, "purge_key", ids)
-    for name in _BY_NUMBER:
+    run(connection, "purge_key", ids_json(id for _, id in rows))
+    for name in _IN_ORDER:
         run(connection, name, numbers)
-    for name in _BY_ID:
-        run(connection, name, ids)
 
 
 def _seen(departures: Sequence[Departure] | Sequence[FlowDeparture]) -> str:

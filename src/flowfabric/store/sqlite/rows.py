@@ -80,7 +80,8 @@ _detail = msgspec.json.Decoder(dict[str, Value])
 encode = msgspec.json.Encoder().encode
 
 
-def ids_json(ids: Iterable[str | int]) -> str:
+def ids_json(ids: Iterable[str | int | tuple[str, str]]) -> str:
+    """Ids, or pairs of a flow and a member of it."""
     return encode(list(ids)).decode()
 
 
