@@ -7,7 +7,7 @@ state that is possible; a round of a dispatcher itself leaves nothing to chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -228,7 +228,7 @@ def replayed(graph: Graph, seen: Situation, n: int, *, below: bool) -> Situation
             if draft.edges[pair].state == IMPOSSIBLE:
                 draft.edges[pair] = _asked_again(draft, pair)
     for down in touched:
-        _count_anew(draft, down)
+        _count_anew(draft, down, _asked_again if down == n else _caught_up)
     for each in again:
         _take_back(draft, each)
     return draft.done()
@@ -260,20 +260,33 @@ def _made(draft: _Draft, pair: Pair) -> bool:
 def _is_vain(draft: _Draft, down: int, again: set[int]) -> bool:
     entering = draft.graph.entering(down)
     stays = [pair for pair in entering if pair[0] not in again]
-    lost = sum(draft.edges[pair].state == IMPOSSIBLE for pair in stays)
+    lost = sum(
+        draft.edges[pair].state == IMPOSSIBLE or _is_lost_since(draft, pair) for pair in stays
+    )
     has_none = len(stays) == len(entering)
     return has_none or len(entering) - lost < draft.graph.rules[down].need
 
 
-def _count_anew(draft: _Draft, down: int) -> None:
+def _is_stale(draft: _Draft, pair: Pair) -> bool:
+    """A late success that was never used, of an upstream that has gone on since."""
+    edge = draft.edges[pair]
+    is_late = edge.state == SATISFIED and not edge.is_used
+    return is_late and draft.generations[pair[0]] > edge.generation
+
+
+def _is_lost_since(draft: _Draft, pair: Pair) -> bool:
+    end = draft.members[pair[0]]
+    is_over = _is_stale(draft, pair) and draft.is_over(pair[0])
+    return is_over and not satisfies(draft.graph.edges[pair], end)
+
+
+def _count_anew(draft: _Draft, down: int, asked: Callable[[_Draft, Pair], Edge]) -> None:
     """A late success that was never used is asked again, if its upstream has gone on since; then
     the first successes are used, as many as are needed."""
     entering = draft.graph.entering(down)
     for pair in entering:
-        edge = draft.edges[pair]
-        has_moved = draft.generations[pair[0]] > edge.generation
-        if edge.state == SATISFIED and not edge.is_used and has_moved:
-            draft.edges[pair] = _asked_again(draft, pair)
+        if _is_stale(draft, pair):
+            draft.edges[pair] = asked(draft, pair)
     met = [pair for pair in entering if draft.edges[pair].state == SATISFIED]
     for place, pair in enumerate(met):
         is_used = place < draft.graph.rules[down].need
@@ -297,6 +310,15 @@ def _asked_again(draft: _Draft, pair: Pair) -> Edge:
     if has_run_again and satisfies(draft.graph.edges[pair], draft.members[up]):
         return Edge(SATISFIED, draft.generations[up], is_used=True)
     return Edge()
+
+
+def _caught_up(draft: _Draft, pair: Pair) -> Edge:
+    """Nobody has asked this upstream to run again: its end counts, once it is known."""
+    up = pair[0]
+    if not draft.is_over(up) or up in draft.untold:
+        return Edge()
+    is_met = satisfies(draft.graph.edges[pair], draft.members[up])
+    return Edge(SATISFIED if is_met else IMPOSSIBLE, draft.generations[up])
 
 
 class Evaluator:

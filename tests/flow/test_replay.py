@@ -114,6 +114,47 @@ async def test_a_skipped_downstream_comes_back_unless_another_upstream_failed(
     assert await desk.counters() == {"completed": 1, "failed": 1, "skipped": 1}
 
 
+async def test_a_late_success_that_became_a_failure_brings_no_skipped_downstream_back(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abx", "a>x b>x"))
+    await desk.ended("b", outcome="failed")
+    await desk.ended("a")
+    await desk.engine.replay(member("a"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.replay(member("b"), downstream=True)
+    await desk.ended("b")
+    assert await desk.states("abx") == {"a": "failed", "b": "completed", "x": "skipped"}
+    assert (await desk.flow()).settled
+
+
+async def test_whoever_runs_again_does_not_wait_for_a_late_success_that_became_a_failure(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abx", "a>x b>x", policies={"x": FIRST}))
+    await desk.ended("b")
+    await desk.ended("a", "x")
+    await desk.engine.replay(member("a"))
+    await desk.ended("a", outcome="failed")
+    await desk.engine.replay(member("b"), downstream=True)
+    assert await desk.state("x") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("b", outcome="failed")
+    assert await desk.states("abx") == {"a": "failed", "b": "failed", "x": "skipped"}
+    assert (await desk.flow()).settled
+
+
+async def test_a_late_success_that_runs_again_is_waited_for(desk: FlowDesk) -> None:
+    await desk.draw(plan("abx", "a>x b>x", policies={"x": FIRST}))
+    await desk.ended("b")
+    await desk.ended("a", "x")
+    await desk.engine.replay(member("a"))
+    await desk.engine.replay(member("b"), downstream=True)
+    await desk.ended("b", outcome="failed")
+    assert await desk.state("x") is State.BLOCKED_DEPENDENCIES
+    await desk.ended("a")
+    assert await desk.state("x") is State.WAITING
+
+
 async def test_a_skipped_member_waits_for_its_upstreams_to_be_replayed(desk: FlowDesk) -> None:
     await desk.draw(plan("abc", "a>b b>c"))
     await desk.ended("a", outcome="failed")

@@ -61,7 +61,7 @@ class FlowReplaying:
     async def _with_downstream(self, graph: Graph, id: ExecutionId, reason: str) -> PublicState:
         if id in graph.heads and graph.heads[id].state not in TERMINAL:
             raise ExecutionNotTerminal(f"execution {id} is {graph.heads[id].state}")
-        again = dependants(id, graph.edges, graph.groups)
+        again = dependants(id, graph.edges, graph.groups, graph.heads)
         require_replays(again, graph.heads)
         weight = weights([id, *again], graph.edges, graph.groups).total()
         if weight > reopening.PORTION:

@@ -124,7 +124,7 @@ class Reopening:
         if graph is None or graph.flow.rev != flow.rev:
             return None
         root = ExecutionId(line.execution)
-        again = dependants(root, graph.edges, graph.groups)
+        again = dependants(root, graph.edges, graph.groups, graph.heads)
         weight = weights(again, graph.edges, graph.groups)
         order = deepest_first(again, graph.edges)
         heavy = {id for id in again if weight[id] > PORTION}

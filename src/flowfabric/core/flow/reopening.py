@@ -107,7 +107,7 @@ def reopen(
     """Take these members back, with all that enters them."""
     # One that ran once more meanwhile, for the last time that it may, is left alone.
     able = {id for id in ids if not _is_left(work.head(id))}
-    open_again(work, to_open(view.edges, able, opened.again), opened, recount=view.edges)
+    open_again(work, to_open(view.edges, able, opened.again), opened, recount=view)
     told = ends_of(view.lines)
     for id in ids:
         row = work.head(id)

@@ -8,12 +8,15 @@ A member that was skipped, or ended before it was told to be, has its impossible
 One whose upstream has run again meanwhile, to an end that satisfies it, is resolved at once; the
 others wait for their upstreams to be replayed in turn. A group that has enough without what was
 opened is decided at once, so nobody waits for what will not come.
+
+Whoever runs again only because of its upstream waits for nobody who does not: a late success of an
+upstream that has come to another end since is what that end is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -43,7 +46,12 @@ from flowfabric.core.states import SHAPE, TERMINAL, Outcome, State
 from flowfabric.errors import ExecutionNotTerminal
 
 
-def dependants(id: ExecutionId, edges: Sequence[Edge], groups: Iterable[Group]) -> set[ExecutionId]:
+def dependants(
+    id: ExecutionId,
+    edges: Sequence[Edge],
+    groups: Iterable[Group],
+    heads: Mapping[ExecutionId, Execution],
+) -> set[ExecutionId]:
     """Who runs again with this member: those that its end released or skipped, and theirs.
 
     Whoever would be skipped at once, by an upstream that does not run again, is not among them.
@@ -53,7 +61,7 @@ def dependants(id: ExecutionId, edges: Sequence[Edge], groups: Iterable[Group]) 
     entering: dict[ExecutionId, list[Edge]] = {}
     for edge in edges:
         leaving.setdefault(edge.upstream, []).append(edge)
-        entering.setdefault(edge.downstream, []).append(edge)
+        entering.setdefault(edge.downstream, []).append(_as_ended(edge, heads.get(edge.upstream)))
     found = {id}
     queue = [id]
     for each in queue:
@@ -134,7 +142,7 @@ def replay_member(
         and edge.downstream in again
         and edge.upstream in again
     ]
-    open_again(work, inner, Opened(again), recount=view.edges)
+    open_again(work, inner, Opened(again), recount=view)
     told = ends_of(view.lines)
     for id in sorted(again):
         head = work.head(id)
@@ -143,21 +151,33 @@ def replay_member(
 
 
 def open_again(
-    work: Round, edges: Iterable[Edge], opened: Opened, recount: Iterable[Edge] | None = None
+    work: Round, edges: Iterable[Edge], opened: Opened, recount: View | None = None
 ) -> None:
-    """These edges wait once more; with `recount`, all edges around, their groups are judged."""
+    """These edges wait once more; with `recount`, all that is around, their groups are judged."""
     changed = {edge.key: _opened(work, edge, opened.taken.get(edge.upstream)) for edge in edges}
     if recount is None:
         work.resolved += [_resolution(changed[key]) for key in sorted(changed)]
-    else:
-        _recount(work, changed, recount)
+        return
+    untold = ends_of(recount.lines)
+
+    def caught_up(edge: Edge) -> Edge:
+        head = work.head(edge.upstream)
+        if head is None or head.state not in TERMINAL or head.id in untold:
+            return _opened(work, edge)
+        return _ended_as(work, edge, head)
+
+    _recount(work, changed, recount.edges, caught_up)
 
 
 def open_hopeless(work: Round, id: ExecutionId, edges: Iterable[Edge]) -> None:
     """Whoever could not run waits again for what made that so."""
     edges = list(edges)
     lost = [edge for edge in edges if edge.downstream == id and _is_hopeless(work, edge)]
-    _recount(work, {edge.key: _anew(work, edge) for edge in lost}, edges)
+
+    def anew(edge: Edge) -> Edge:
+        return _anew(work, edge)
+
+    _recount(work, {edge.key: anew(edge) for edge in lost}, edges, anew)
 
 
 def _is_hopeless(work: Round, edge: Edge) -> bool:
@@ -167,13 +187,19 @@ def _is_hopeless(work: Round, edge: Edge) -> bool:
     return is_lost and edge.state is EdgeState.IMPOSSIBLE
 
 
-def _recount(work: Round, changed: dict[EdgeKey, Edge], edges: Iterable[Edge]) -> None:
-    """Count and judge the groups of these edges anew, and choose whose results they pass on."""
+def _recount(
+    work: Round,
+    changed: dict[EdgeKey, Edge],
+    edges: Iterable[Edge],
+    refreshed: Callable[[Edge], Edge],
+) -> None:
+    """Count and judge the groups of these edges anew, and choose whose results they pass on;
+    `refreshed` says what has become of a late success."""
     mine: dict[GroupKey, list[Edge]] = {edge.group_key: [] for edge in changed.values()}
     for edge in edges:
         if edge.group_key in mine:
-            if edge.key not in changed and _is_stale(work, edge):
-                changed[edge.key] = _anew(work, edge)
+            if edge.key not in changed and _is_stale(edge, work.head(edge.upstream)):
+                changed[edge.key] = refreshed(edge)
             mine[edge.group_key].append(changed.get(edge.key, edge))
     for key, every in mine.items():
         group = work.group(key)
@@ -183,33 +209,46 @@ def _recount(work: Round, changed: dict[EdgeKey, Edge], edges: Iterable[Edge]) -
     work.resolved += [_resolution(changed[key]) for key in sorted(changed)]
 
 
-def _has_moved(work: Round, edge: Edge) -> bool:
+def _has_moved(edge: Edge, head: Execution | None) -> bool:
     """Whether its upstream was replayed after it resolved this edge."""
-    head = work.head(edge.upstream)
     return head is not None and head.replay_count > edge.generation
 
 
-def _is_stale(work: Round, edge: Edge) -> bool:
+def _is_stale(edge: Edge, head: Execution | None) -> bool:
     """A late success that nobody was handed, of an upstream that has another result now."""
     is_late = edge.state is EdgeState.SATISFIED and edge.attempt == NOT_PINNED
-    return is_late and _has_moved(work, edge)
+    return is_late and _has_moved(edge, head)
+
+
+def _as_ended(edge: Edge, head: Execution | None) -> Edge:
+    """The edge, or a late success as what its upstream has come to since."""
+    if head is None or head.state not in TERMINAL or not _is_stale(edge, head):
+        return edge
+    outcome = SHAPE[head.state].outcome
+    return msgspec.structs.replace(edge, state=verdict(edge.kind, outcome), outcome=outcome)
 
 
 def _anew(work: Round, edge: Edge) -> Edge:
     """Open it; or resolve it, if its upstream ended since in a way that satisfies it."""
     head = work.head(edge.upstream)
-    if head is not None and head.state in TERMINAL and _has_moved(work, edge):
-        outcome = SHAPE[head.state].outcome
-        if verdict(edge.kind, outcome) is EdgeState.SATISFIED:
-            return msgspec.structs.replace(
-                edge,
-                state=EdgeState.SATISFIED,
-                generation=head.replay_count,
-                attempt=NOT_PINNED,
-                outcome=outcome,
-                resolved_ms=work.now_ms,
-            )
+    if head is not None and head.state in TERMINAL and _has_moved(edge, head):
+        ended = _ended_as(work, edge, head)
+        if ended.state is EdgeState.SATISFIED:
+            return ended
     return _opened(work, edge)
+
+
+def _ended_as(work: Round, edge: Edge, head: Execution) -> Edge:
+    """What this end of its upstream makes of it."""
+    outcome = SHAPE[head.state].outcome
+    return msgspec.structs.replace(
+        edge,
+        state=verdict(edge.kind, outcome),
+        generation=head.replay_count,
+        attempt=NOT_PINNED,
+        outcome=outcome,
+        resolved_ms=work.now_ms,
+    )
 
 
 def _opened(work: Round, edge: Edge, generation: int | None = None) -> Edge:
