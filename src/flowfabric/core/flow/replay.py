@@ -16,7 +16,8 @@ upstream that has come to another end since is what that end is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -158,26 +159,14 @@ def open_again(
     if recount is None:
         work.resolved += [_resolution(changed[key]) for key in sorted(changed)]
         return
-    untold = ends_of(recount.lines)
-
-    def caught_up(edge: Edge) -> Edge:
-        head = work.head(edge.upstream)
-        if head is None or head.state not in TERMINAL or head.id in untold:
-            return _opened(work, edge)
-        return _ended_as(work, edge, head)
-
-    _recount(work, changed, recount.edges, caught_up)
+    _recount(work, changed, recount.edges, partial(_caught_up, work, ends_of(recount.lines)))
 
 
 def open_hopeless(work: Round, id: ExecutionId, edges: Iterable[Edge]) -> None:
     """Whoever could not run waits again for what made that so."""
     edges = list(edges)
     lost = [edge for edge in edges if edge.downstream == id and _is_hopeless(work, edge)]
-
-    def anew(edge: Edge) -> Edge:
-        return _anew(work, edge)
-
-    _recount(work, {edge.key: anew(edge) for edge in lost}, edges, anew)
+    _recount(work, {edge.key: _anew(work, edge) for edge in lost}, edges, partial(_anew, work))
 
 
 def _is_hopeless(work: Round, edge: Edge) -> bool:
@@ -236,6 +225,15 @@ def _anew(work: Round, edge: Edge) -> Edge:
         if ended.state is EdgeState.SATISFIED:
             return ended
     return _opened(work, edge)
+
+
+def _caught_up(work: Round, untold: Container[str], edge: Edge) -> Edge:
+    """Resolve it by the end that its upstream came to; open it while there is none, or nobody has
+    acted on it yet."""
+    head = work.head(edge.upstream)
+    if head is None or head.state not in TERMINAL or head.id in untold:
+        return _opened(work, edge)
+    return _ended_as(work, edge, head)
 
 
 def _ended_as(work: Round, edge: Edge, head: Execution) -> Edge:
