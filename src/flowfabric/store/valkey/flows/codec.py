@@ -108,6 +108,10 @@ def line_cells(line: Line) -> tuple[Cell, ...]:
     return line.flow, line_name(line), line.next_try_ms, _line(line)
 
 
+def done_cells(line: Line) -> tuple[Cell, ...]:
+    return line.flow, line_name(line)
+
+
 def line_name(line: Line) -> str:
     """Names of one flow sort by time; what is equal then goes by id."""
     return f"{line.at_ms}:{line.id}"

@@ -14,11 +14,11 @@ from flowfabric.core.transition import Changeset
 from flowfabric.errors import IllegalTransition
 from flowfabric.store.valkey.calls import Call, function
 from flowfabric.store.valkey.flows.codec import (
+    done_cells,
     edge_cells,
     flow_cells,
     group_cells,
     line_cells,
-    line_name,
     note_cells,
 )
 from flowfabric.store.valkey.writing import (
@@ -147,25 +147,24 @@ def _rest(changes: Changeset, flow: str) -> list[Packed]:
     """What else there is: its name, how many, and those."""
     cells: list[Packed] = []
     edge_of = partial(edge_cells, flow)
-    if changes.edges:
-        cells.append("edges")
-        _list(cells, changes.edges, edge_of)
-    if changes.resolved:
-        cells.append("edges")
-        _list(cells, changes.resolved, edge_of)
-    if changes.groups:
-        cells.append("groups")
-        _list(cells, changes.groups, group_cells)
-    if changes.done:
-        cells.append("done")
-        _list(cells, changes.done, lambda line: (line.flow, line_name(line)))
-    if changes.lines:
-        cells.append("lines")
-        _list(cells, changes.lines, line_cells)
-    if changes.notes:
-        cells.append("notes")
-        _list(cells, changes.notes, note_cells)
+    _section(cells, "edges", changes.edges, edge_of)
+    _section(cells, "edges", changes.resolved, edge_of)
+    _section(cells, "groups", changes.groups, group_cells)
+    _section(cells, "done", changes.done, done_cells)
+    _section(cells, "lines", changes.lines, line_cells)
+    _section(cells, "notes", changes.notes, note_cells)
     return cells
+
+
+def _section(
+    cells: list[Packed],
+    name: str,
+    records: Sequence[T],
+    cells_of: Callable[[T], Sequence[Packed]],
+) -> None:
+    if records:
+        cells.append(name)
+        _list(cells, records, cells_of)
 
 
 def _list(
