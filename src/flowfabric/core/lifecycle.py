@@ -182,7 +182,7 @@ def working(lease: Lease) -> Held:
         raise InvalidInput(
             "has not started", field="lease", hint="start the grant, and use the lease it answers"
         )
-    return Held(lease.head.epoch, lease.head.lease_token)
+    return held(lease)
 
 
 def start(lease: Lease, now_ms: int) -> Transition:
