@@ -11,7 +11,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import State
 from flowfabric.store.sqlite.flow_rows import EDGE_NAMES
 from flowfabric.store.sqlite.rows import SIZES, Cell, cells, chunks
-from flowfabric.store.sqlite.statements import Part, holds, many
+from flowfabric.store.sqlite.statements import Part, many, run_guarded
 
 FLOW = FlowId("f")
 UPSTREAM = ExecutionId("{fp:0}:u")
@@ -41,7 +41,7 @@ def test_a_batch_is_cut_into_known_sizes_that_hold_it(count: int) -> None:
 
 def test_rows_that_fill_a_chunk_up_are_not_written(schema: sqlite3.Connection) -> None:
     ready = many("edge_insert", edges(4), names=EDGE_NAMES)
-    assert holds(schema, [Part(ready, changes=4)])
+    assert run_guarded(schema, [Part(ready, changes=4)])
     assert schema.execute("SELECT count(*) FROM edge").fetchone() == (4,)
 
 
@@ -52,5 +52,5 @@ def test_no_rows_are_no_statement() -> None:
 def test_a_part_that_changes_less_than_it_should_ends_the_run(schema: sqlite3.Connection) -> None:
     ready = many("edge_insert", edges(2), names=EDGE_NAMES)
     later = many("edge_insert", edges(3), names=EDGE_NAMES)
-    assert not holds(schema, [Part(ready, changes=3), Part(later, changes=1)])
+    assert not run_guarded(schema, [Part(ready, changes=3), Part(later, changes=1)])
     assert schema.execute("SELECT count(*) FROM edge").fetchone() == (2,)

@@ -20,7 +20,7 @@ from flowfabric.core.transition import (
 from flowfabric.store.sqlite import changes as sql
 from flowfabric.store.sqlite import flow_changes
 from flowfabric.store.sqlite.reads import current_rows
-from flowfabric.store.sqlite.statements import Part, holds, run_all, run_part
+from flowfabric.store.sqlite.statements import Part, run_all, run_guarded, run_part
 
 
 def apply_parts(transitions: Sequence[Transition], now_ms: int) -> list[Part]:
@@ -95,7 +95,7 @@ def _is_written(
 ) -> bool:
     """Write everything, or nothing if a guard does not hold."""
     connection.execute("SAVEPOINT parts")
-    is_good = sql.change_lanes(connection, lanes) and holds(connection, ready, store_now_ms)
+    is_good = sql.change_lanes(connection, lanes) and run_guarded(connection, ready, store_now_ms)
     if not is_good:
         connection.execute("ROLLBACK TO parts")
     connection.execute("RELEASE parts")

@@ -107,12 +107,12 @@ def run_part(connection: sqlite3.Connection, part: Part, now_ms: int = 0) -> int
     return connection.total_changes - before
 
 
-def holds(connection: sqlite3.Connection, parts: Iterable[Part], now_ms: int = 0) -> bool:
+def run_guarded(connection: sqlite3.Connection, parts: Iterable[Part], now_ms: int = 0) -> bool:
     """Run the parts, one after another, until one has not changed what it should have."""
     return all(part.changes in (None, run_part(connection, part, now_ms)) for part in parts)
 
 
 def run_all(connection: sqlite3.Connection, parts: Iterable[Part], now_ms: int = 0) -> None:
     """Run parts of which it is known in this transaction that all is as it was seen."""
-    if not holds(connection, parts, now_ms):
+    if not run_guarded(connection, parts, now_ms):
         raise sqlite3.IntegrityError("guards that held did not hold")
