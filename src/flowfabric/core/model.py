@@ -61,7 +61,10 @@ class Writer(StrEnum):
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
-    """The head: identity, what was asked for, and every column that transitions change."""
+    """The head: identity, what was asked for, and every column that transitions change.
+
+    `requests`: the tokens of the last requests of operators that changed it, newest last.
+    """
 
     id: ExecutionId
     namespace: str
@@ -116,6 +119,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=
     progress_message: str | None = None
     flow: str = ""
     purge_ms: int | None = None
+    requests: str = ""
 
 
 class Column(NamedTuple):
@@ -177,6 +181,7 @@ COLUMNS: dict[str, Column] = {
     "progress_message": _by(_W),
     "flow": _by(_E),
     "purge_ms": _by(_W, _E, _T),
+    "requests": _by(_E),
 }
 
 WRITABLE: dict[Writer, frozenset[str]] = {

@@ -94,7 +94,8 @@ class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
 
     `settled`: every member has ended and is counted, so that there is nothing to look after.
     `summary`: the last projection. `retention`: how long it is kept then, but at least until
-    `keep_until_ms`; `purge_ms`: when it may go.
+    `keep_until_ms`; `purge_ms`: when it may go. `requests`: the tokens of the last requests of
+    operators that changed it, newest last.
     """
 
     id: FlowId
@@ -133,6 +134,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True)
     retention: str = ""
     keep_until_ms: int = 0
     purge_ms: int | None = None
+    requests: str = ""
 
     @property
     def ended(self) -> int:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, progress, release, renew
-from flowfabric.core.model import Lease
+from flowfabric.core.model import Lease, Value, Writer
 from flowfabric.core.operator import Source, block, cancel, change_priority, replay
 from flowfabric.core.states import Reason, State
 from flowfabric.core.timers import on_due
-from flowfabric.core.transition import Applied, Rejected, Transition, patched
+from flowfabric.core.transition import Applied, Rejected, Seen, Transition, patched
 from flowfabric.errors import IllegalTransition
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import TTL_MS, execution_id, order, policy
@@ -169,6 +169,19 @@ async def test_a_column_that_is_not_named_is_not_written(store: Store, clock: Vi
         renewed_ms=clock.now_ms() - 50,
         updated_ms=clock.now_ms(),
     )
+
+
+async def test_the_tokens_of_requests_stay_through_a_life(
+    store: Store, clock: VirtualClock
+) -> None:
+    """Whoever repeats a request is known by them, also after the row was claimed and ended."""
+    lease = await put_and_take(store, clock, order(0))
+    patch: dict[str, Value] = {"requests": "t1 t2", "updated_ms": clock.now_ms()}
+    guard = Seen(lease.head.rev, lease.head.state)
+    await apply(store, clock, Transition(lease.id, guard, Writer.ENGINE, patch))
+    await apply(store, clock, complete(lease, clock.now_ms(), b""))
+    found = await head(store, lease.id)
+    assert (lease.head.requests, found.requests) == ("", "t1 t2")
 
 
 async def test_a_renewal_does_not_move_the_timer(store: Store, clock: VirtualClock) -> None:

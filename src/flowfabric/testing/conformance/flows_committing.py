@@ -10,7 +10,7 @@ import pytest
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
 from flowfabric.core.flow.model import EdgeState, GroupState, Line, LineKind, line_id
 from flowfabric.core.flow.views import Members, Sight
-from flowfabric.core.model import Query
+from flowfabric.core.model import Query, Value
 from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import Outcome, State
 from flowfabric.core.transition import Changeset
@@ -90,10 +90,9 @@ async def test_a_patch_writes_what_it_names_and_raises_the_revision(
     store: Store, clock: VirtualClock
 ) -> None:
     made = await put_flow(store, clock, plan("ab", "a>b"))
-    after = await patch(store, clock, completed=1, cancel_reason="none", due_ms=77)
-    assert after == msgspec.structs.replace(
-        made.flow, completed=1, cancel_reason="none", due_ms=77, rev=made.flow.rev + 1
-    )
+    columns: dict[str, Value] = {"completed": 1, "due_ms": 77, "requests": "t1 t2"}
+    after = await patch(store, clock, **columns)
+    assert after == msgspec.structs.replace(made.flow, **columns, rev=made.flow.rev + 1)
     assert (await patch(store, clock)).rev == after.rev + 1
 
 
