@@ -46,6 +46,7 @@ _PARTS = (
     "repeating",
     "guards",
     "applying",
+    "batches",
     "beside",
     "committing",
     "loading",
