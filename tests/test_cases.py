@@ -1,5 +1,6 @@
 """The report on the behaviour catalogue: its parser on small inputs, its inputs in this tree."""
 
+import ast
 import re
 from textwrap import dedent
 
@@ -66,16 +67,16 @@ def test_a_marker_in_a_comment_or_string_covers_nothing() -> None:
     assert marks(source) == []
 
 
-def test_a_test_that_waits_for_a_later_step_is_later() -> None:
+def test_a_test_of_a_feature_that_is_not_built_is_later() -> None:
     source = """
-        @pytest.mark.xfail(strict=True, reason="step 3 builds flows")
+        @pytest.mark.xfail(strict=True, reason="not built: flows")
         @pytest.mark.case("LC-001")
         def test_it(): ...
     """
     assert marks(source) == [("LC-001", True)]
 
 
-@pytest.mark.parametrize("reason", ["flaky", "see step 3", "step three"])
+@pytest.mark.parametrize("reason", ["flaky", "step 3: flows", "not built", "not built: "])
 def test_an_expected_failure_for_another_reason_is_not_later(reason: str) -> None:
     source = f"""
         @pytest.mark.xfail(reason="{reason}")
@@ -91,7 +92,7 @@ def test_a_parameter_is_later_on_its_own() -> None:
         @pytest.mark.parametrize("x", [
             pytest.param(1, marks=pytest.mark.case("LC-002")),
             pytest.param(2, marks=[
-                pytest.mark.case("LC-003"), pytest.mark.xfail(reason="step 2: more stores"),
+                pytest.mark.case("LC-003"), pytest.mark.xfail(reason="not built: more stores"),
             ]),
         ])
         def test_it(x): ...
@@ -115,8 +116,18 @@ def test_rows_of_the_deviations_are_read_by_kind() -> None:
         | LC-003 | not applicable | |
         | LC-004 | unsure | why |
         LC-005 | not applicable | not a row |
+        | LC-006 | missing | nobody has built it |
     """)
-    assert cases.read_deviations(text) == {"LC-001": "not applicable", "LC-002": "deviates"}
+    assert cases.read_deviations(text) == {
+        "LC-001": "not applicable",
+        "LC-002": "deviates",
+        "LC-006": "missing",
+    }
+
+
+def test_a_feature_that_we_lack_is_missing_and_not_silent() -> None:
+    report = cases.judge(CATALOGUE, [mark("LC-001"), mark("LC-002")], {"LC-003": "missing"})
+    assert (report[0].not_applicable, report[0].missing) == ((), ("LC-003",))
 
 
 def test_every_case_lands_in_exactly_one_group() -> None:
@@ -182,7 +193,18 @@ def test_markers_and_deviations_name_only_cases_of_the_catalogue() -> None:
     assert set(rows) - known == set()
 
 
-def test_no_case_is_both_tested_and_not_applicable() -> None:
+def test_no_case_is_both_tested_and_not_applicable_or_missing() -> None:
     _, found, rows = cases.read_tree(cases.ROOT)
-    silent = {case_id for case_id, kind in rows.items() if kind == "not applicable"}
+    silent = {case_id for case_id, kind in rows.items() if kind != "deviates"}
     assert [mark for mark in found if mark.case_id in silent] == []
+
+
+def test_every_expected_failure_names_the_feature_that_is_not_built() -> None:
+    marked = [
+        (path.name, call)
+        for path in cases.sources(cases.ROOT)
+        for call in cases.calls_in([ast.parse(path.read_text(encoding="utf-8"))])
+        if cases.ends_with(call.func, "mark", "xfail")
+    ]
+    assert marked
+    assert [name for name, call in marked if not cases.is_later([call])] == []

@@ -1,8 +1,10 @@
 """Reports how much of the behaviour catalogue the tests cover, area by area.
 
 The figures come from markers and tables alone: the ids in tests/catalogue.toml, the markers
-`pytest.mark.case(...)` in the test sources, and the rows of docs/deviations.md. Sources are
-parsed and never imported, so the report needs nothing but the standard library.
+`pytest.mark.case(...)` in the test sources, and the rows of docs/deviations.md. A test that is
+expected to fail because a feature is not built makes its cases "later"; a feature that we lack
+without such a test is "missing". Sources are parsed and never imported, so the report needs nothing
+but the standard library.
 """
 
 import argparse
@@ -15,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LATER = re.compile(r"step \d+\b")
-ROW = re.compile(r"^\|\s*([A-Z]{2}-\d{3})\s*\|\s*(not applicable|deviates)\s*\|\s*(\S.*?)\s*\|\s*$")
+LATER = re.compile(r"not built: \S")
+ROW = re.compile(
+    r"^\|\s*([A-Z]{2}-\d{3})\s*\|\s*(not applicable|deviates|missing)\s*\|\s*(\S.*?)\s*\|\s*$"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One id claimed by one test; `later` when the test is expected to fail until a later step."""
+    """One id claimed by one test; `later` when the test fails until a feature is built."""
 
     case_id: str
     where: str
@@ -44,7 +48,8 @@ def read_catalogue(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_deviations(text: str) -> dict[str, str]:
-    """The kind of row by id, "not applicable" or "deviates"; a row without a reason is no row."""
+    """The kind of each row by id: "not applicable", "deviates" or "missing". A row without a reason
+    is no row."""
     rows = (ROW.match(line) for line in text.splitlines())
     return {row[1]: row[2] for row in rows if row}
 

@@ -12,7 +12,8 @@ from tools import cases, statements
 ROW = re.compile(r"^\| ([A-Z]{2}-\d{3}) \| deviates \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(test_\w+)`")
 
-ROWS = ROW.findall((cases.ROOT / "docs" / "deviations.md").read_text(encoding="utf-8"))
+PAGE = (cases.ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+ROWS = ROW.findall(PAGE)
 DOCUMENTS, TESTS, STATEMENTS = statements.read_tree(cases.ROOT)
 # Documents whose part is built.
 BUILT = ("S0", "S1", "S2", "S3", "S4")
@@ -53,6 +54,11 @@ def test_a_deviating_statement_is_shown_by_tests_that_carry_its_number(
     assert any(row.statement in statements.numbers_in(test) for test in row.tests)
 
 
+@pytest.mark.parametrize("row", STATEMENTS, ids=lambda row: row.statement)
+def test_a_deviating_statement_says_whether_it_is_stronger_or_weaker(row: statements.Row) -> None:
+    assert row.why.startswith(("stronger: ", "weaker, because "))
+
+
 def test_every_row_and_every_test_is_about_a_statement_that_exists() -> None:
     known = {number for document in DOCUMENTS for number in document.statements}
     named = {number for test in TESTS for number in statements.numbers_in(test)}
@@ -66,6 +72,9 @@ def test_every_statement_of_the_documents_that_are_built_is_accounted_for() -> N
 
 
 def test_tests_outside_the_statement_table_that_the_page_names_exist() -> None:
-    page = (cases.ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
-    carrying = {test for test in TEST.findall(page) if statements.numbers_in(test)}
-    assert carrying <= TESTS
+    carrying = {test for test in TEST.findall(PAGE) if statements.numbers_in(test)}
+    assert carrying <= TESTS.keys()
+
+
+def test_the_page_names_features_and_no_numbers_of_a_plan() -> None:
+    assert re.findall(r"\bstep \d+", PAGE) == []

@@ -282,7 +282,7 @@ async def test_s4_21_an_active_execution_loses_its_lease_and_its_attempt_ends(
         pytest.param(
             "flowfabric.core.frames",
             id="streams",
-            marks=pytest.mark.xfail(strict=True, reason="step 5: streams are closed as expired"),
+            marks=pytest.mark.xfail(strict=True, reason="not built: streams are closed as expired"),
         ),
     ],
 )
@@ -290,12 +290,12 @@ def test_s4_21_the_stream_is_closed_as_expired(room: str) -> None:
     assert import_module(room).__name__ == room
 
 
-@pytest.mark.xfail(strict=True, reason="step 5: suspensions")
-def test_s4_22_a_suspended_execution_is_expired_with_its_suspension() -> None:
+@pytest.mark.xfail(strict=True, reason="not built: suspensions")
+def test_s4_22_s4_24_a_suspended_execution_is_expired_with_its_suspension() -> None:
     assert import_module("flowfabric.core.waits").__name__ == "flowfabric.core.waits"
 
 
-@pytest.mark.xfail(strict=True, reason="step 6: budgets, quotas and capabilities block at claim")
+@pytest.mark.xfail(strict=True, reason="not built: budgets, quotas and capabilities block at claim")
 def test_s4_23_what_admission_blocks_leaves_its_class() -> None:
     assert import_module("flowfabric.core.admission").__name__ == "flowfabric.core.admission"
 
