@@ -33,7 +33,7 @@ QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
 
-.PHONY: help setup dev-environment demo test check quick long cases statements wheel pythons bench lock clean
+.PHONY: help setup dev-environment demo test check quick long mutants cases statements wheel pythons bench lock clean
 # Two verbs at once would make one environment twice.
 .NOTPARALLEL:
 
@@ -43,6 +43,7 @@ help:
 	@echo 'make setup     the base environment in .venv'
 	@echo 'make quick     the suite without labs and packaging, under 30 s'
 	@echo 'make long      the labs at full size, under an hour; prints what they did'
+	@echo 'make mutants   plants SAMPLE=100 small faults by SEED=1, and names those that no test sees'
 	@echo 'make cases     coverage of the behaviour catalogue by area'
 	@echo 'make statements  account of the source documents, statement by statement'
 	@echo 'make wheel     wheel and sdist in dist, built twice and compared'
@@ -83,6 +84,11 @@ long: dev-environment
 	@$(LABS) --numprocesses=4 --dist=load tests/chaos
 	$(STEP) 'the other labs'
 	@$(LABS) --numprocesses=2 --dist=worksteal --ignore=tests/chaos
+
+SAMPLE ?= 100
+SEED ?= 1
+mutants: dev-environment
+	@$(BIN)/python -m tools.mutants --sample '$(SAMPLE)' --seed '$(SEED)'
 
 cases: setup
 	@$(BIN)/python tools/cases.py --missing

@@ -1,0 +1,102 @@
+"""Runs tests against a copy of the checkout in which one fault is planted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tools.mutants.areas import QUICK, STAGES, Stage
+from tools.mutants.fault import Fault, read
+
+COPIED = ("src", "tests", "tools", "docs", "examples", "benchmarks", "pyproject.toml", "Makefile")
+COPIED_TEXTS = "*.md"
+PYTEST = ("-m", "pytest", "-q", "-x", "--no-header", "--tb=line", "--hypothesis-seed=0")
+NO_TESTS_LEFT = 5
+
+
+class Verdict(StrEnum):
+    KILLED = "killed"
+    SURVIVED = "survived"
+    TIMED_OUT = "timed out"  # noticed as well: it did not end as it does without the fault
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    fault: Fault
+    verdict: Verdict
+    by: str
+
+
+class Bench:
+    """A copy of the checkout for one fault after another."""
+
+    def __init__(self, root: Path, copy: Path, limit_seconds: float) -> None:
+        self._copy = copy
+        self._limit_seconds = limit_seconds
+        copy.mkdir(parents=True)
+        for name in COPIED:
+            origin = root / name
+            if origin.is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(origin, copy / name, ignore=ignored)
+            else:
+                shutil.copy2(origin, copy / name)
+        for origin in root.glob(COPIED_TEXTS):
+            shutil.copy2(origin, copy / origin.name)
+
+    def try_fault(self, fault: Fault) -> Result:
+        file = self._copy / fault.path
+        text = read(self._copy, fault.path)
+        file.write_text(fault.plant(text), encoding="utf-8")
+        try:
+            for stage in STAGES[fault.place]:
+                verdict, by = self._run(stage)
+                if verdict is not Verdict.SURVIVED:
+                    return Result(fault, verdict, by)
+        finally:
+            file.write_text(text, encoding="utf-8")
+        return Result(fault, Verdict.SURVIVED, "")
+
+    def require_green(self, stage: Stage) -> None:
+        verdict, by = self._run(stage)
+        if verdict is not Verdict.SURVIVED:
+            raise SystemExit(f"without any fault, {' '.join(stage)} does not pass: {by}")
+
+    def _run(self, stage: Stage) -> tuple[Verdict, str]:
+        command = [sys.executable, *PYTEST, "-m", QUICK, *stage]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self._copy / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        # A process group of its own: what a test started must end with it.
+        with subprocess.Popen(
+            command,
+            cwd=self._copy,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=self._limit_seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                return Verdict.TIMED_OUT, " ".join(stage)
+        if process.returncode in (0, NO_TESTS_LEFT):
+            return Verdict.SURVIVED, ""
+        return Verdict.KILLED, _first_failure(output)
+
+
+def _first_failure(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return lines[0].partition(" - ")[0] if lines else "the run itself"
