@@ -146,7 +146,10 @@ class MemoryStore:
         held = [
             r
             for r in self._rows.values()
-            if r.state is State.ACTIVE and r.lease_token == token and r.id not in self._unreadable
+            if r.state is State.ACTIVE
+            and r.lease_token == token
+            and (r.lease_until_ms or 0) > self._clock.now_ms()
+            and r.id not in self._unreadable
         ]
         return sorted(held, key=_ready_key)
 

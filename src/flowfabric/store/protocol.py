@@ -104,8 +104,8 @@ class Store(Protocol):
 
         Each taken row is changed as `core.transition.claimed` says, and nothing else is judged.
         No execution is given to two callers. With `only`, that one execution or nothing. With
-        `repeated`, what an earlier call with the same token took is answered again, and new work
-        is taken only if there was none.
+        `repeated`, what an earlier call with the same token took and still holds is answered again,
+        and new work is taken only if there is none such.
         """
         ...
 

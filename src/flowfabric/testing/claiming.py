@@ -81,7 +81,8 @@ async def claim(driver: Driver, ask: Ask) -> list[Lease] | FlowFabricError:
         require(only is not None and before.row(only) is None, f"no claim: {told!r}")
         return told
     active = [row for row in before.rows if row.state is State.ACTIVE]
-    mine = [row for row in active if row.lease_token == token]
+    now_ms = driver.clock.now_ms()
+    mine = [r for r in active if r.lease_token == token and (r.lease_until_ms or 0) > now_ms]
     ready = [row for row in before.rows if row.state in CLAIMABLE and row.lane in serving]
     ready = [row for row in ready if row.namespace == engine.namespace and only in (None, row.id)]
     is_answered = ask.again is not None and mine

@@ -73,7 +73,8 @@ register('held', function(keys, args)
   local ids, rows = call('ZRANGEBYSCORE', scope.base .. ':ids', OPEN, OPEN), {}
   for place, text in ipairs(read_texts(scope.base, ids)) do
     local row = text and read_row(text)
-    if row and row.lease_token == args[4] and row.state == 'active' then
+    if row and row.lease_token == args[4] and row.state == 'active'
+      and (row.lease_until_ms or 0) > scope.at_ms then
       rows[#rows + 1] = {partition_of(scope), ids[place], text}
     end
   end

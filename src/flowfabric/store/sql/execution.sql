@@ -27,9 +27,10 @@ WHERE id = ?1 AND namespace = ?2 AND lane IN (SELECT value FROM json_each(?3))
   AND state IN ('waiting', 'orphaned', 'revoked')
 
 -- name: execution_held@sqlite
--- What an earlier claim with this token took; every lease has a timer, so the timers are scanned.
+-- What an earlier claim with this token took and holds; every lease has a timer, so the timers are
+-- scanned.
 SELECT json_group_array(n) FROM execution
-WHERE due_ms IS NOT NULL AND state = 'active' AND lease_token = ?1
+WHERE due_ms IS NOT NULL AND state = 'active' AND lease_token = ?1 AND lease_until_ms > ?2
 
 -- name: execution_claim@sqlite
 -- Copy what the last decision wrote into the lease and begin the attempt.
@@ -341,11 +342,13 @@ due_ms = least(:until_ms::bigint, :now_ms::bigint + e.attempt_left_ms, e.deadlin
 reason = 'granted', due_ms = least(:until_ms::bigint, e.deadline_ms)
 
 -- name: execution_held@postgres
--- What an earlier claim with this token took; every lease has a timer, so the timers are scanned.
+-- What an earlier claim with this token took and holds; every lease has a timer, so the timers are
+-- scanned.
 {clock}
 SELECT c.now_ms, c.fits, 0::bigint AS peeked, 0::bigint AS entries, e.payload, {heads}
 FROM clock AS c LEFT JOIN {schema}.execution AS e
     ON e.due_ms IS NOT NULL AND e.state = 'active' AND e.lease_token = :token::text
+    AND e.lease_until_ms > c.now_ms
 ORDER BY e.priority DESC, e.created_ms, e.id
 
 -- name: guard_held@postgres

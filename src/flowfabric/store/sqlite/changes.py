@@ -152,7 +152,7 @@ def log_part(lines: Sequence[LogRow], now_ms: int) -> Part:
 
 
 def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
-    numbers = _held_by(connection, ask.token) if ask.repeated else "[]"
+    numbers = _held_by(connection, ask) if ask.repeated else "[]"
     if numbers == "[]":
         numbers = _best(connection, ask)
         if numbers == "[]":
@@ -178,8 +178,8 @@ def _leases(connection: sqlite3.Connection, numbers: str) -> list[Lease]:
     return decode_leases(text)
 
 
-def _held_by(connection: sqlite3.Connection, token: str) -> str:
-    return one_text(connection, "execution_held", token)
+def _held_by(connection: sqlite3.Connection, ask: Claim) -> str:
+    return one_text(connection, "execution_held", ask.token, ask.now_ms)
 
 
 def _best(connection: sqlite3.Connection, ask: Claim) -> str:
