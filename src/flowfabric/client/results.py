@@ -19,7 +19,7 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import TERMINAL
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
-from flowfabric.errors import CursorExpired, StoreUnavailable
+from flowfabric.errors import CursorExpired, StoreMismatch, StoreUnavailable
 
 logger = logging.getLogger("flowfabric.client")
 
@@ -118,7 +118,7 @@ class Results:
     async def _look_at(self, ids: Sequence[ExecutionId]) -> None:
         try:
             ends = await self._engine.read.endings(ids)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreMismatch) as error:
             for id in ids:
                 self._fail(id, error)
             return
@@ -164,6 +164,11 @@ class Results:
                 await self._read_log()
             except CursorExpired:
                 self._lose_track()
+            except StoreMismatch as error:
+                # No later look can find an end in a store that is not ours any more.
+                for id in list(self._waiting):
+                    self._fail(id, error)
+                return
             except Exception as error:
                 # Whatever it was, who waits for work done elsewhere depends on this.
                 logger.warning("the log could not be read: %r", error)

@@ -18,7 +18,7 @@ from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Finished, Follow, Outcome
-from flowfabric.errors import StoreUnavailable
+from flowfabric.errors import StoreMismatch, StoreUnavailable
 
 logger = logging.getLogger("flowfabric.finisher")
 
@@ -118,6 +118,9 @@ class Finisher:
     async def _store(self, outcomes: Sequence[Outcome], follow: Follow | None) -> Followed:
         try:
             return await self._store_all(outcomes, follow)
+        except StoreMismatch as error:
+            lost = [_unstored(outcome, error) for outcome in outcomes]
+            return Followed(lost, [], follow is not None)
         except Exception as error:
             # Not the store's trouble but that of one of them: it must not take others with it.
             logger.exception("outcomes could not be stored", extra={"outcomes": len(outcomes)})

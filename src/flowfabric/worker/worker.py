@@ -23,7 +23,7 @@ from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
-from flowfabric.errors import FlowFabricError, StoreUnavailable
+from flowfabric.errors import FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
@@ -90,7 +90,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._engine.hints.subscribe(self._hear)
         self._keeper.start()
-        interrupted: asyncio.CancelledError | None = None
+        interrupted: asyncio.CancelledError | StoreMismatch | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._finisher.run())
@@ -103,6 +103,9 @@ class Worker:
                     interrupted = error
                     await self._hand_back_unanswered()
                     await self._drain(0.0)
+                except StoreMismatch as error:
+                    interrupted = error
+                    await self._drain(0.0)
                 finally:
                     self._finisher.close(max(self._drain_seconds, CANCEL_SECONDS))
             if interrupted is not None:
@@ -113,9 +116,12 @@ class Worker:
             self._threads.shutdown(wait=False)
 
     async def _guarded_round(self) -> None:
-        """A round that fails is told and tried again: a worker does not end by itself."""
+        """A round that fails is told and tried again: a worker does not end by itself, unless no
+        later round could succeed either."""
         try:
             await self._round()
+        except StoreMismatch:
+            raise
         except Exception:
             logger.exception("claiming failed", extra={"worker": self.name})
             await self._rest()

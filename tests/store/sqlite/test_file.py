@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -368,3 +369,40 @@ async def test_the_event_loop_goes_on_while_the_file_is_held_by_somebody(tmp_pat
     holder.close()
     assert (await opening).flow == 256
     await store.close()
+
+
+async def test_only_its_owner_can_read_a_new_file(tmp_path: Path, clock: VirtualClock) -> None:
+    """Those beside it as well, and a copy."""
+    usual = os.umask(0)
+    try:
+        store = await opened(tmp_path / "store.db", clock)
+        await put(store, clock, order(0))
+        await store.backup(tmp_path / "copy.db")
+        modes = {entry.name: entry.stat().st_mode & 0o777 for entry in tmp_path.iterdir()}
+    finally:
+        os.umask(usual)
+    await store.close()
+    names = ("store.db", "store.db-wal", "store.db-shm", "copy.db")
+    assert modes == dict.fromkeys(names, 0o600)
+
+
+async def test_a_file_that_was_there_keeps_the_rights_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch(0o640)
+    path.chmod(0o640)
+    await (await opened(path)).close()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+async def test_a_relative_path_is_the_same_file_in_another_working_folder(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reading connection is opened when something is first read."""
+    monkeypatch.chdir(tmp_path)
+    store = await opened(Path("store.db"), clock)
+    await put(store, clock, order(0))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert len(await store.find(Query())) == 1
+    await store.close()
+    assert list((tmp_path / "other").iterdir()) == []

@@ -17,6 +17,7 @@ from flowfabric.core.model import Query
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.sqlite import SqliteStore, patience, writer
 from flowfabric.store.sqlite.file import connect
+from flowfabric.store.sqlite.watch import Watch
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import order, submissions
@@ -40,6 +41,7 @@ class Desk:
             connection,
             is_watched=lambda: True,
             on_foreign=self.foreign.set,
+            watch=Watch(str(path)),
             is_synchronous=True,
         )
 
@@ -300,7 +302,8 @@ def test_the_writer_outlives_a_transaction_that_cannot_be_undone(tmp_path: Path)
     connection = sqlite3.connect(
         tmp_path / "notes.db", isolation_level=None, check_same_thread=False, factory=Stubborn
     )
-    alive = Writer(connection, is_watched=lambda: False, on_foreign=lambda: None)
+    watch = Watch(str(tmp_path / "notes.db"))
+    alive = Writer(connection, is_watched=lambda: False, on_foreign=lambda: None, watch=watch)
     failed: Future[object] = alive.submit(lambda c: c.execute("SELECT * FROM nowhere"))
     with pytest.raises(StoreUnavailable):
         failed.result()

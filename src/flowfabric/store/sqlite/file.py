@@ -6,6 +6,7 @@ every later start checks them. A file that is not ours is never touched.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from dataclasses import asdict
@@ -15,10 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.ids import PartitionCounts
-from flowfabric.errors import InvalidInput, StoreMismatch
+from flowfabric.errors import InvalidInput, StoreMismatch, StoreUnavailable
 from flowfabric.store.queries import migrations
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.statements import one_text, run
+from flowfabric.store.sqlite.watch import refuse_version
 
 APPLICATION_ID = 0x46464250
 SQLITE_FLOOR = (3, 35, 0)
@@ -49,6 +51,7 @@ class Setup(NamedTuple):
 
     counts: PartitionCounts
     incarnation: str
+    version: int
 
 
 def connect(path: str, synchronous: str) -> CountingConnection:
@@ -79,6 +82,8 @@ def check_place(path: str) -> None:
             f"this Python has SQLite {sqlite3.sqlite_version}",
             hint=f"use a Python with SQLite {'.'.join(map(str, SQLITE_FLOOR))} or newer",
         )
+    if Path(path).name == ":memory:":
+        raise _unshared(path)
     folder = Path(path).resolve().parent
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}", field="url", hint="create it first")
@@ -110,8 +115,25 @@ def file_system_of(folder: Path, mounts: str) -> str:
     return kind
 
 
+def make_private(path: str) -> None:
+    """A new file that only its owner can read; SQLite makes those beside it alike.
+
+    One that is there is not even opened: closing it would end the locks of this process on it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+
+
 def claim_file(path: str) -> None:
     """Switch the file to the write-ahead log, unless it belongs to somebody else."""
+    try:
+        make_private(path)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be made: {error.strerror}", hint="check the permissions of its folder"
+        ) from error
     connection = connect(path, "FULL")
     try:
         # In one look: another process may be writing the schema right now.
@@ -122,22 +144,22 @@ def claim_file(path: str) -> None:
     finally:
         connection.close()
     if mode != "wal":
-        raise InvalidInput(
-            f"{path!r} cannot be shared between connections",
-            field="url",
-            hint="name a file on a local disk, or use memory://",
-        )
+        raise _unshared(path)
+
+
+def _unshared(path: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path!r} cannot be shared between connections",
+        field="url",
+        hint="name a file on a local disk, or use memory://",
+    )
 
 
 def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> Setup:
     """Bring the schema up to date, or refuse; runs inside one writing transaction."""
     version = schema_version(connection)
     steps = migrations("sqlite")
-    if version > len(steps):
-        raise StoreMismatch(
-            f"the file has schema version {version}, this FlowFabric knows {len(steps)}",
-            hint="upgrade FlowFabric on this machine",
-        )
+    refuse_version(version)
     for step in steps[version:]:
         _run_script(connection, step)
     if version == 0:
@@ -181,4 +203,4 @@ def _checked_setup(connection: sqlite3.Connection, wanted: PartitionCounts | Non
             field="partitions",
             hint="leave the counts away, or use a new file: they are fixed at the first start",
         )
-    return Setup(stored, facts["incarnation"])
+    return Setup(stored, facts["incarnation"], schema_version(connection))

@@ -8,6 +8,7 @@ has to wait for other processes is late, not wrong.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.rows import decode_events
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.turns import TURNS
+from flowfabric.store.sqlite.watch import Watch
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
@@ -85,12 +87,14 @@ class SqliteStore:
     ) -> None:
         self.hints = Hints(on_subscribe=self._look_closer)
         self.trips = Trips()
-        self.path = path
+        # The working folder may change before the last connection is opened.
+        self.path = os.path.abspath(path)  # noqa: PTH100 - a link stays a link
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
         self._wanted = counts
         self._starting = threading.Lock()
         self._setup: Setup | None = None
+        self._watch: Watch | None = None
         self._writer: Writer | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._reading: sqlite3.Connection | None = None
@@ -100,7 +104,9 @@ class SqliteStore:
             # Another process may hold the file for a while; the event loop must not wait for it.
             await asyncio.to_thread(self._start)
             try:
-                self._setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+                setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+                self._watched().begin(setup.version)
+                self._setup = setup
             except BaseException:
                 await self.close()
                 raise
@@ -115,8 +121,10 @@ class SqliteStore:
     def _open(self) -> None:
         try:
             patiently(lambda: claim_file(self.path))
+            self._watch = Watch(self.path)
             self._writer = Writer(
                 patiently(self._connect),
+                watch=self._watch,
                 is_watched=lambda: self.hints.is_heard,
                 on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
                 is_synchronous=self._synchronous == "FULL",
@@ -137,7 +145,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
-        self._setup = None
+        self._setup = self._watch = None
         # A caller who is cancelled meanwhile leaves nothing half closed.
         await asyncio.shield(asyncio.to_thread(self._let_go, writer, reader))
 
@@ -171,10 +179,23 @@ class SqliteStore:
         return await asyncio.wrap_future(self._reader.submit(self._reading_with, work))
 
     def _reading_with(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        watch = self._watched()
         try:
-            return patiently(lambda: work(self._reader_connection()))
+            connection = patiently(self._reader_connection)
+            try:
+                return patiently(lambda: work(connection))
+            finally:
+                # An answer, or an error, of another file or another schema means nothing.
+                watch.check_version(connection)
         except sqlite3.DatabaseError as error:
             raise unavailable(error) from error
+        finally:
+            watch.check_files()
+
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            raise StoreUnavailable("the store is not open")
+        return self._watch
 
     def _reader_connection(self) -> sqlite3.Connection:
         if self._reading is None:

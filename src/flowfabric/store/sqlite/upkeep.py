@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from flowfabric.errors import InvalidInput, Refused, StoreMismatch, StoreUnavailable
+from flowfabric.errors import InvalidInput, Refused, StoreUnavailable
 from flowfabric.store.queries import migration_names
-from flowfabric.store.sqlite.file import schema_version
+from flowfabric.store.sqlite.file import make_private, schema_version
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
+from flowfabric.store.sqlite.watch import refuse_version
 from flowfabric.store.upkeep import Size
 
 LOG_NAME = "write-ahead log"
@@ -34,11 +35,7 @@ def pending(path: str) -> list[str]:
         return names
     with _looking(path) as connection:
         version = schema_version(connection)
-    if version > len(names):
-        raise StoreMismatch(
-            f"the file has schema version {version}, this FlowFabric knows {len(names)}",
-            hint="upgrade FlowFabric on this machine",
-        )
+    refuse_version(version)
     return names[version:]
 
 
@@ -65,6 +62,7 @@ def backup(path: str, target: Path) -> None:
     _refuse_taken(target)
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
     try:
+        make_private(str(unfinished))
         _copy(path, unfinished)
         _put_in_place(unfinished, target)
     except sqlite3.DatabaseError as error:

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
-from flowfabric.errors import StoreUnavailable
+from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.sqlite.patience import patiently, translated
+from flowfabric.store.sqlite.watch import Watch
 
 T = TypeVar("T")
 
@@ -75,9 +76,11 @@ class Writer:
         *,
         is_watched: Callable[[], bool],
         on_foreign: Callable[[], None],
+        watch: Watch,
         is_synchronous: bool = False,
     ) -> None:
         self._connection = connection
+        self._watch = watch
         self._is_synchronous = is_synchronous
         self._is_passing = False
         self._is_watched = is_watched
@@ -87,6 +90,7 @@ class Writer:
         self._changed = threading.Condition()
         self._closing = False
         self._version = _data_version(connection)
+        self._was_ours = True
         self._looked = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name="flowfabric-writer", daemon=True)
         self._thread.start()
@@ -136,12 +140,24 @@ class Writer:
         self._looked = now
         try:
             version = _data_version(self._connection)
+            is_ours = self._is_ours()
         except sqlite3.Error as error:
             logger.warning("the file could not be watched", extra={"error": str(error)})
             return
-        if version != self._version:
-            self._version = version
+        if version != self._version or is_ours != self._was_ours:
+            self._version, self._was_ours = version, is_ours
             self._on_foreign()
+
+    def _is_ours(self) -> bool:
+        """Whether the file can still be used. If not, whoever waits hears it from its next call."""
+        try:
+            self._watch.check_files()
+            self._watch.check_version(self._connection)
+        except StoreMismatch as error:
+            if self._was_ours:
+                logger.critical("%s", error, extra={"error": error.code})
+            return False
+        return True
 
     def _wait(self) -> bool:
         """Until there is work, or it is time to look whether others wrote; False at the end."""
@@ -177,7 +193,7 @@ class Writer:
         try:
             self._begin(connection, is_passing=is_passing)
             self._fill(connection, works, only_passing=is_passing)
-            connection.execute("COMMIT")
+            self._commit(connection)
         except BaseException as error:
             _rollback(connection)
             self._one_by_one(connection, works, error)
@@ -206,6 +222,12 @@ class Writer:
             connection.execute(f"PRAGMA synchronous = {level}")
             self._is_passing = is_passing
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        self._watch.check_version(connection)
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """What went into a file that nobody can find any more is not answered as written."""
+        connection.execute("COMMIT")
+        self._watch.check_files()
 
     def _one_by_one(
         self, connection: sqlite3.Connection, works: list[Work], error: BaseException
@@ -218,7 +240,7 @@ class Writer:
             try:
                 self._begin(connection, is_passing=work.is_passing)
                 work.do(connection)
-                connection.execute("COMMIT")
+                self._commit(connection)
             except BaseException as own:
                 _rollback(connection)
                 work.fail(translated(own))
