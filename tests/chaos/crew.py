@@ -10,6 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.chaos.clock import PLACE
+
 PROGRAM = Path(__file__).with_name("program.py")
 ROOT = PROGRAM.parent.parent.parent
 END_SECONDS = 30.0
@@ -22,11 +24,12 @@ class Member:
         self.role = role
         self._command = [sys.executable, str(PROGRAM), url, role, str(folder / "done.txt")]
         self._log = (folder / "processes.log").open("ab")
+        self._wall = str(folder / "wall")
         self._process = self._begin()
 
     def _begin(self) -> subprocess.Popen[bytes]:
         known = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(known)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(known), PLACE: self._wall}
         return subprocess.Popen(self._command, env=environment, stdout=self._log, stderr=self._log)
 
     def tend(self) -> None:

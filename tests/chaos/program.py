@@ -11,6 +11,12 @@ import os
 import sys
 from pathlib import Path
 
+from tests.chaos.clock import follow_the_wall
+
+if __name__ == "__main__":
+    # Before anything else takes the clock as it is.
+    follow_the_wall()
+
 import flowfabric as ff
 from flowfabric.core.policy import Fixed, RetryPolicy
 from tests.chaos.pace import rest

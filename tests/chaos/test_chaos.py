@@ -14,16 +14,20 @@ from pathlib import Path
 import pytest
 
 from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.model import CancelPolicy
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Query
 from flowfabric.core.states import State
-from flowfabric.errors import Conflict, NotFound, Refused, StoreUnavailable
+from flowfabric.engine.doctor import Doctor
+from flowfabric.errors import Conflict, InvalidInput, NotFound, Refused, StoreUnavailable
 from tests.chaos.account import unfinished, wrong
+from tests.chaos.clock import Wall
 from tests.chaos.crew import Crew
+from tests.chaos.damage import Damage
 from tests.chaos.pace import rest
 from tests.chaos.places import Place, place_of
-from tests.chaos.plans import Planner
+from tests.chaos.plans import MEMBERS_MAX, Planner
 from tests.chaos.program import make, read_back
 from tests.servers import DURABLE
 
@@ -38,6 +42,8 @@ PATIENCE_SECONDS = float(os.environ.get("FLOWFABRIC_CHAOS_PATIENCE") or 180.0)
 WORKERS, ENGINES = 3, 2
 STOPS_SECONDS = (0.5, 8.0)
 ANSWERS = (Refused, NotFound, Conflict, StoreUnavailable)
+PATIENT_SECONDS = (0.01, 0.3)
+JUMP_SECONDS = 3_600.0
 
 
 class Lab:
@@ -55,6 +61,9 @@ class Lab:
         self._planner = Planner(chance, work, self.app.engine.counts)
         self._unanswered: list[Plan] = []
         self._striking: asyncio.Task[None] | None = None
+        self._damage = Damage(self.store, chance)
+        self._clock = Wall(folder / "wall")
+        self.accepted: list[str] = []
 
     async def storm(self, duration: float, progress: Callable[[str], None]) -> None:
         now = asyncio.get_running_loop().time
@@ -69,6 +78,7 @@ class Lab:
             try:
                 await self._submit()
                 await self._meddle()
+                await self._spoil()
             except ANSWERS:
                 self.counts["unanswered or refused"] += 1
             self._misfortune()
@@ -80,23 +90,56 @@ class Lab:
             self._unanswered.append(self._planner.plan(self.app.engine.clock.now_ms()))
         while self._unanswered:
             plan = self._unanswered[-1]
-            await self.app.engine.flows.submit(plan)
-            self.told[plan.id] = [order.id for order in plan.orders]
+            if not await self._is_submitted(plan):
+                return
             self._unanswered.pop()
+
+    async def _is_submitted(self, plan: Plan) -> bool:
+        """Whether it is: a caller may lose patience, and asks again later with the same ids."""
+        patience = self._chance.uniform(*PATIENT_SECONDS)
+        is_patient = len(plan.orders) <= MEMBERS_MAX or self._chance.random() < 0.5
+        try:
+            async with asyncio.timeout(None if is_patient else patience):
+                await self.app.engine.flows.submit(plan)
+        except TimeoutError:
+            self.counts["interrupted"] += 1
+            return False
+        self.told[plan.id] = [order.id for order in plan.orders]
+        return True
 
     async def _meddle(self) -> None:
         """An operator cancels a flow, or replays what was done with all that followed."""
         luck = self._chance.random()
         flow = self._chance.choice(list(self.told))
         if luck < 0.1:
-            await self.app.engine.flows.cancel(flow)
-            self.counts["cancelled"] += 1
+            policy = self._chance.choice(list(CancelPolicy))
+            await self.app.engine.flows.cancel(flow, policy)
+            self.counts[f"cancelled, {policy}"] += 1
         elif luck < 0.2:
             rows = await self.store.find(Query(states=(State.COMPLETED,), limit=20))
             if rows:
                 row = self._chance.choice(rows)
                 await self.app.engine.replay(row.id, downstream=True)
                 self.counts["replayed"] += 1
+
+    async def _spoil(self) -> None:
+        """What nobody should do: a record that cannot be read, half a member, another time."""
+        await self._damage.heal()
+        luck = self._chance.random()
+        if luck < 0.05:
+            damaged = await self._damage.strike()
+            self.counts["records damaged"] += damaged
+        elif luck < 0.08:
+            self.counts["clock jumps"] += 1
+            self._clock.jump(self._chance.uniform(-JUMP_SECONDS, JUMP_SECONDS))
+        elif luck < 0.11:
+            plan = self._planner.fraction(self.app.engine.clock.now_ms())
+            try:
+                await self.app.engine.flows.submit(plan)
+            except InvalidInput:
+                self.counts["fractions refused"] += 1
+            else:
+                self.accepted.append(f"flow {plan.id} was accepted with half a member")
 
     def _misfortune(self) -> None:
         luck = self._chance.random()
@@ -117,6 +160,7 @@ class Lab:
         """The storm is over: everybody is there, and has time to finish."""
         if self._striking is not None:
             await self._striking
+        await self._damage.heal(all_of_it=True)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await self._left():
                 await rest(TICK_SECONDS)
@@ -133,7 +177,10 @@ class Lab:
             return True
 
     async def verdict(self) -> list[str]:
-        return await wrong(self.store, self.told, read_back(self._folder / "done.txt"))
+        found = await wrong(self.store, self.told, read_back(self._folder / "done.txt"))
+        diagnosis = await Doctor(self.store, self.app.engine.clock).examine()
+        problems = [f"doctor: {each.subject}: {each.sentence}" for each in diagnosis.findings]
+        return [*self.accepted, *found, *(problems if not diagnosis.is_well else [])]
 
     async def close(self) -> list[int]:
         codes = await asyncio.to_thread(self.crew.close)
