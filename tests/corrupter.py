@@ -100,6 +100,8 @@ class RawMemory:
         match record:
             case Execution():
                 self._store._rows[record.id] = record
+                if record.flow:
+                    book._members.setdefault(record.flow, {})[record.id] = None
             case Flow():
                 book._flows[record.id] = record
             case Edge():
@@ -116,6 +118,7 @@ class RawMemory:
         match record:
             case Execution():
                 del self._store._rows[record.id]
+                book._members.get(record.flow, {}).pop(record.id, None)
             case Flow():
                 del book._flows[record.id]
             case Edge():
@@ -205,7 +208,9 @@ class RawValkey:
 
     async def write(self, record: Record, column: str, text: str) -> None:
         key, field = self._place(record)
-        if isinstance(record, Execution):
+        if isinstance(record, Execution) and column == "id":
+            await self._rename_member(record, text)
+        elif isinstance(record, Execution):
             await self._write_head(record, column, _value(record, column, text))
         elif isinstance(record, Flow) and column == "id":
             await self._rename(record, text)
@@ -260,6 +265,12 @@ class RawValkey:
         counts.update({after: 1})
         counts.subtract({before: 1})
         await self._call("SET", key, msgspec.msgpack.encode(dict(+counts)))
+
+    async def _rename_member(self, row: Execution, id: str) -> None:
+        base, uuid = self._base(row), uuid_of(row.id)
+        await self._call("RENAME", f"{base}:x:{uuid}", f"{base}:x:{id}")
+        await self._call("ZREM", f"{base}:members:{row.flow}", uuid)
+        await self._call("ZADD", f"{base}:members:{row.flow}", "0", id)
 
     async def _rename(self, flow: Flow, id: str) -> None:
         base = self._base(flow)

@@ -70,6 +70,25 @@ async def test_s0_9_a_failure_is_told_counted_and_tried_again_from_the_store(
     assert (await desk.flow(FlowId(failed))).failures == 0
 
 
+async def test_s0_9_an_end_is_written_although_what_follows_from_it_cannot_be(
+    desk: FlowDesk,
+) -> None:
+    """Who ends a member acts on the end in the same commit; that failure is not the end's."""
+    broken = Refusing(desk.store, Verb.COMMIT_EACH, Corrupt("cannot be read"), times=0)
+    other = FlowDesk(broken, desk.clock)
+    await other.engine.open()
+    other.engine.known.begin()
+    await other.draw(plan("ab", "a>b"))
+    broken.times = 1
+    await other.end("a")
+    assert broken.times == 0
+    assert await desk.states("ab") == {"a": "completed", "b": "blocked_dependencies"}
+    (line,) = await desk.lines()
+    assert (line.execution, line.about) == (member("a"), "success")
+    await desk.dispatch()
+    assert (await desk.state("b"), await desk.counters()) == (State.WAITING, {"completed": 1})
+
+
 @pytest.mark.parametrize("column", ["state", "attempt_state"])
 async def test_s0_10_an_end_that_cannot_be_read_touches_no_edge(
     desk: FlowDesk, raw: Raw, caplog: pytest.LogCaptureFixture, column: str

@@ -7,7 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from flowfabric.core.flow.adding import Addition
+from flowfabric.core.flow.graph import Link
 from flowfabric.core.flow.model import EdgeState
+from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import (
     PartitionCounts,
     execution_id,
@@ -22,7 +25,7 @@ from flowfabric.errors import InvalidInput
 from flowfabric.store import open_store
 from flowfabric.testing import Verb
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.flows import COUNTS, FLOW, flow_id, member, plan
+from flowfabric.testing.flows import COUNTS, FLOW, flow_id, member, order, plan
 from tests.conftest import discard
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import Watched
@@ -97,5 +100,18 @@ async def test_s0_17_a_member_that_lives_elsewhere_is_refused(desk: FlowDesk) ->
     elsewhere = execution_id(flow_partition(FLOW, COUNTS) + 1, UUID)
     stranger = msgspec.structs.replace(drawn.orders[1], id=elsewhere)
     foreign = msgspec.structs.replace(drawn, orders=[*drawn.orders, stranger])
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput) as refused:
         await desk.engine.flows.submit(foreign)
+    assert refused.value.code == "invalid_partition_index"
+    assert await desk.store.find_flows(FlowQuery()) == []
+
+
+async def test_s0_17_an_edge_to_a_member_that_lives_elsewhere_is_refused(desk: FlowDesk) -> None:
+    await desk.draw(plan("a"))
+    elsewhere = execution_id(flow_partition(FLOW, COUNTS) + 1, UUID)
+    stranger = msgspec.structs.replace(order("b"), id=elsewhere)
+    addition = Addition(orders=[stranger], links=[Link(member("a"), elsewhere)])
+    with pytest.raises(InvalidInput) as refused:
+        await desk.engine.flows.build.add(FLOW, addition)
+    assert refused.value.code == "invalid_partition_index"
+    assert await desk.edges() == {}

@@ -13,13 +13,19 @@ from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import flow_partition
 from flowfabric.engine import flow_projector
 from flowfabric.engine.flow_projector import FlowProjector
+from flowfabric.engine.index_reconciler import IndexReconciler
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.janitor import Janitor, Shed
 from flowfabric.engine.sweeping import Scope
+from flowfabric.engine.telemetry import Telemetry
+from flowfabric.store import Store
+from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.flows import COUNTS, FLOW, flow_id, member, order, plan
 from tests.corrupter import Raw
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import Watched, told
+from tests.store.valkey.raw import ask
 
 FLOWS = sorted(flow_id(number) for number in range(20, 25))
 
@@ -51,6 +57,9 @@ async def test_s1_1_s1_2_it_has_a_name_an_interval_and_serves_every_partition(
 ) -> None:
     assert (projector.name, projector.interval_seconds) == ("flow_projector", 15)
     assert SECONDS["flow_projector"] == 15
+    chosen = Janitor(Shed(desk.store, desk.engine.clock, Telemetry()), {"flow_projector": "3s"})
+    seconds = {sweeper.name: sweeper.interval_seconds for sweeper in chosen.sweepers}
+    assert (seconds["flow_projector"], seconds["edge_cancel_reconciler"]) == (3, 10)
     assert flow_projector.PAGE == 100
     assert len({flow_partition(flow, COUNTS) for flow in FLOWS}) == len(FLOWS)
     for flow in FLOWS:
@@ -67,6 +76,15 @@ async def test_s1_3_only_flows_that_are_not_settled_are_read(desk: FlowDesk) -> 
     assert await counted(FlowProjector(watched, desk.engine.clock)) == (2, 0)
     assert [sight.flow for sight in watched.sights] == FLOWS[1:3]
     assert watched.calls[Verb.FIND_FLOWS] == watched.calls[Verb.GRAPH] == 1
+
+
+async def test_s1_5_a_full_page_is_followed_by_the_next_at_once(
+    desk: FlowDesk, projector: FlowProjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_projector, "PAGE", 2)
+    for flow in FLOWS[:3]:
+        await desk.draw(plan("a", flow=flow))
+    assert [(await projector.run_once()).again for _ in range(3)] == [True, False, True]
 
 
 async def test_s1_4_s1_5_a_cycle_is_one_page_and_cycles_go_round(
@@ -178,6 +196,30 @@ async def test_s1_9_s1_13_a_flow_that_is_gone_is_passed_and_nothing_is_written(
     assert await counted(projector) == (0, 0)
 
 
+async def test_s1_13_a_flow_that_is_gone_leaves_the_index_with_the_index_reconciler(
+    desk: FlowDesk, projector: FlowProjector, raw: Raw
+) -> None:
+    await desk.draw(plan("a"))
+    gone = await desk.flow()
+    await raw.remove(gone)
+    assert await counted(projector) == (0, 0)
+    net = IndexReconciler(desk.store, desk.engine.clock)
+    await net.run_once()
+    while net.cursor:
+        await net.run_once()
+    assert await unsettled(desk.store) == []
+
+
+async def unsettled(store: Store) -> list[str]:
+    """What the index says; where it is kept apart from the flows, past them."""
+    if not isinstance(store, ValkeyStore):
+        return [flow.id for flow in await store.find_flows(FlowQuery(unsettled=True))]
+    key = f"{store.keys.partition(flow_partition(FLOW, COUNTS))}:unsettled"
+    found = await ask(store, key, "ZRANGE", key, "0", "-1")
+    assert isinstance(found, list)
+    return [each.decode() for each in found if isinstance(each, bytes)]
+
+
 async def test_s1_29_it_never_writes_the_state_that_guards_changes(desk: FlowDesk) -> None:
     await desk.draw(plan("ab"))
     watched = Watched(desk.store)
@@ -189,8 +231,26 @@ async def test_s1_29_it_never_writes_the_state_that_guards_changes(desk: FlowDes
     assert written == {"summary", "updated_ms"}
     flow = await desk.flow()
     assert flow.state is FlowState.OPEN
+    assert stored_summary(flow) is not None
     status = await desk.engine.flows.status(FLOW)
     assert (status.state, status.flow) == ("completed", flow)
+
+
+async def test_s1_29_a_projection_that_derives_completed_leaves_the_state_that_guards_changes(
+    desk: FlowDesk, projector: FlowProjector
+) -> None:
+    """Before the ends are dispatched, the projection is the first to see that all have ended."""
+    await desk.draw(plan("ab"))
+    await desk.end("a", "b")
+    assert await counted(projector) == (1, 0)
+    flow = await desk.flow()
+    summary = stored_summary(flow)
+    assert summary is not None
+    assert (summary.public_flow_state, flow.state, flow.settled) == (
+        *("completed", FlowState.OPEN),
+        False,
+    )
+    await desk.engine.flows.build.add(FLOW, Addition(orders=[order("c")]))
 
 
 async def test_s1_33_a_cancelled_flow_is_projected_until_its_members_have_ended(

@@ -20,6 +20,8 @@ from flowfabric.core.states import PUBLIC, Reason, State
 from flowfabric.engine.flow_projector import FlowProjector
 from flowfabric.engine.outcomes import Completed
 from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound
+from flowfabric.store.memory import MemoryStore
+from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.flows import FLOW, flow_id, member, order, plan
 from tests.corrupter import Raw
 from tests.flow.desk import FlowDesk
@@ -143,6 +145,23 @@ async def test_s1_11_s1_35_every_store_tells_the_same_by_the_same_path(
     assert encode_summary(found) == (await desk.flow()).summary
 
 
+async def test_s1_11_a_member_that_ends_between_look_and_commit_is_not_overwritten(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("a"))
+    last = Fault(Verb.COMMIT, 1, Kind.DELAY, hook=lambda: desk.ended("a"))
+    projector = FlowProjector(FaultyStore(desk.store, [last]), desk.engine.clock)
+    swept = await projector.run_once()
+    assert (swept.processed, swept.errors) == (0, 0)
+    flow = await desk.flow()
+    summary = stored_summary(flow)
+    assert summary is not None
+    assert (flow.settled, summary.public_flow_state, counts(summary)) == (
+        *(True, "completed"),
+        {"completed": 1},
+    )
+
+
 async def test_s1_15_s1_16_s1_31_s1_32_large_flows_are_counted_whole_and_finish(
     desk: FlowDesk,
 ) -> None:
@@ -176,9 +195,22 @@ async def test_s1_17_s1_18_s1_25_a_member_that_cannot_be_read_is_counted_and_nam
     assert (found.total_members, found.sampled_members) == (3, 3)
     assert counts(found) == {"completed": 2}
     assert found.public_flow_state == "open"
-    (strange,) = told(caplog, "flow", "states")
-    assert strange["flow"] == FLOW
+    # A store of objects cannot hold a word that is no state: there the record is marked.
+    word = "unreadable" if isinstance(desk.store, MemoryStore) else "melted"
+    strange = {"flow": FLOW, "states": [word]}
+    assert told(caplog, "flow", "states") == [strange]
     assert not (await desk.flow()).settled
+    # Every round tells of it, also when there is nothing to write.
+    await projected(desk)
+    assert told(caplog, "flow", "states") == [strange] * 2
+
+
+async def test_s1_17_a_member_with_a_strange_id_is_counted(desk: FlowDesk, raw: Raw) -> None:
+    await desk.draw(plan("abc"))
+    await raw.write(await desk.member("c"), "id", "strange")
+    found = await projected(desk)
+    assert (found.total_members, found.sampled_members) == (3, 3)
+    assert counts(found) == {"waiting": 3}
 
 
 async def test_s1_27_s1_28_a_summary_is_written_when_something_changed(desk: FlowDesk) -> None:
@@ -192,6 +224,16 @@ async def test_s1_27_s1_28_a_summary_is_written_when_something_changed(desk: Flo
     await desk.start("a")
     second = await projected(desk)
     assert second.last_summary_update_at == first.last_summary_update_at + 15_000
+    settled_ms = desk.clock.advance(7)
+    await desk.engine.cancel(member("b"), "enough")
+    await desk.engine.cancel(member("a"), "enough")
+    await desk.dispatch()
+    last = stored_summary(await desk.flow())
+    assert last is not None
+    assert (last.public_flow_state, last.last_summary_update_at) == ("failed", settled_ms)
+    desk.clock.advance(1)
+    asked = await desk.engine.flows.summary(FLOW)
+    assert asked.last_summary_update_at == settled_ms + 1
 
 
 async def test_s1_30_a_finished_flow_takes_members_and_a_cancelled_one_none(

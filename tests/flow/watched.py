@@ -44,7 +44,7 @@ class Refusing(FaultyStore):
         super().__init__(inner)
         self._verb = verb
         self._error = error
-        self._times = times
+        self.times = times
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         self._refuse(Verb.GRAPH)
@@ -55,8 +55,8 @@ class Refusing(FaultyStore):
         return await super().commit_each(batch, now_ms)
 
     def _refuse(self, verb: Verb) -> None:
-        if verb is self._verb and self._times:
-            self._times -= 1
+        if verb is self._verb and self.times:
+            self.times -= 1
             self.calls[verb] += 1
             raise self._error
 
