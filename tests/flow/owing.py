@@ -29,8 +29,8 @@ def owing(downstream: str | None = None, flow: FlowId = FLOW, group: str = "star
     )
 
 
-def listed(names: Iterable[str]) -> str:
-    return "\n".join(member(name) for name in names)
+def listed(names: Iterable[str], flow: FlowId = FLOW) -> str:
+    return "\n".join(member(name, flow) for name in names)
 
 
 async def stage(desk: FlowDesk, *lines: Line, flow: FlowId = FLOW, **columns: object) -> None:

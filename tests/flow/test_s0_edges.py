@@ -21,7 +21,7 @@ from flowfabric.engine.dependency_reconciler import DependencyReconciler
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing.build import LANE
 from flowfabric.testing.flows import FLOW, links, member, plan
-from tests.corrupter import Raw
+from tests.corrupter import Raw, Record
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import TickingClock, Watched, told
 
@@ -127,11 +127,12 @@ async def test_s0_35_what_was_left_behind_is_resolved_once_it_can_be_read(
     """Also when the line that stood for it is gone: then by the reconciler."""
     await desk.draw(plan("ab", "a>b"))
     await desk.end("a")
-    record, column = {
+    records: dict[str, tuple[Record, str]] = {
         "end": (await desk.member("a"), "state"),
         "edge": (await desk.edge("a", "b"), "kind"),
         "child": (await desk.member("b"), "state"),
-    }[damaged]
+    }
+    record, column = records[damaged]
     await raw.write(record, column, "melted")
     await desk.dispatch()
     (line,) = await desk.lines()

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import EdgeState, Line, LineKind
+from flowfabric.core.flow.views import Turn
 from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.states import State
@@ -36,6 +37,10 @@ async def test_s0_7_s2_6_the_end_of_a_solo_execution_asks_the_store_nothing(
     assert end.line is None
     assert await FlowDesk(faulty, desk.clock).dispatcher.dispatch(end.line) == Advanced(0)
     assert faulty.calls[Verb.ANY] == 0
+    await desk.engine.complete(lease, b"1")
+    now_ms = desk.clock.now_ms()
+    assert await desk.store.pending(Turn(limit=9, now_ms=now_ms, until_ms=now_ms + 1)) == []
+    assert await desk.dispatcher.run_once() == 0
 
 
 async def test_s0_8_a_line_of_no_flow_asks_the_store_nothing(desk: FlowDesk) -> None:

@@ -12,11 +12,12 @@ from flowfabric.core.flow.graph import Link
 from flowfabric.core.flow.model import EdgeState, Line, LineKind
 from flowfabric.core.states import State
 from flowfabric.engine.dispatcher import LEASE_MS
+from flowfabric.testing.build import policy
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.corrupter import Raw
 from tests.flow.desk import FlowDesk
-from tests.flow.watched import Watched, told
+from tests.flow.watched import TickingClock, Watched, told
 
 
 async def test_s2_1_members_that_expire_by_themselves_leave_lines_too(desk: FlowDesk) -> None:
@@ -26,6 +27,40 @@ async def test_s2_1_members_that_expire_by_themselves_leave_lines_too(desk: Flow
     assert sorted(line.about for line in await desk.lines()) == ["expired", "expired"]
     await desk.dispatch()
     assert await desk.counters() == {"expired": 2}
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+async def test_s2_1_a_lease_that_was_lost_too_often_leaves_a_line_too(
+    desk: FlowDesk, *, is_revoked: bool
+) -> None:
+    await desk.draw(plan("ab", "a>b", policy=policy(reclaims=0)))
+    lease = await desk.start("a")
+    if is_revoked:
+        await desk.engine.revoke(lease.id, "gone")
+    else:
+        await desk.silent(lease)
+    (line,) = await desk.lines()
+    assert (line.kind, line.execution, line.about) == (LineKind.ENDED, member("a"), "failed")
+    await desk.dispatch()
+    assert await desk.counters() == {"failed": 1, "skipped": 1}
+
+
+async def test_s2_1_an_end_that_is_written_with_what_follows_from_it_leaves_no_line(
+    desk: FlowDesk,
+) -> None:
+    watched = Watched(desk.store)
+    here = FlowDesk(watched, desk.clock)
+    await here.engine.open()
+    here.engine.known.begin()
+    await here.draw(plan("ab", "a>b"))
+    watched.changes.clear()
+    await here.end("a")
+    (changes,) = watched.changes
+    assert [t.id for t in changes.transitions] == [member("a"), member("b")]
+    assert [t.line for t in changes.transitions] == [None, None]
+    assert (await desk.lines(), await desk.counters()) == ([], {"completed": 1})
+    assert (await desk.edge("a", "b")).state is EdgeState.SATISFIED
+    assert await desk.state("b") is State.WAITING
 
 
 async def test_s2_2_of_many_dispatchers_one_proceeds(desk: FlowDesk) -> None:
@@ -60,6 +95,17 @@ async def test_s2_5_the_log_says_when_a_line_was_taken_and_done(desk: FlowDesk) 
     last = (await desk.events(member("a")))[-1]
     assert (last.kind, last.at_ms) == ("dispatched", now_ms)
     assert last.detail == {"edges": 1, "skipped": 0, "ended_ms": at_ms, "claimed_ms": now_ms}
+
+
+async def test_s2_5_a_line_is_taken_before_it_is_done(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a")
+    began_ms = desk.clock.now_ms()
+    await FlowDesk(desk.store, TickingClock(began_ms)).dispatch()
+    last = (await desk.events(member("a")))[-1]
+    claimed_ms = last.detail["claimed_ms"]
+    assert isinstance(claimed_ms, int)
+    assert began_ms < claimed_ms < last.at_ms
 
 
 @pytest.mark.parametrize("count", [1, 5, 520])
@@ -145,3 +191,8 @@ async def test_s2_40_a_line_that_cannot_be_read_stops_no_other_and_stays(
     assert await desk.states("bd") == {"b": "blocked_dependencies", "d": "waiting"}
     lost = told(caplog, "record", "record_name")
     assert {(each["record"], each["record_name"]) for each in lost} == {("line", line.id)}
+    await raw.write(line, "kind", line.kind)
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert (await desk.state("b"), await desk.lines()) == (State.WAITING, [])
+    assert await desk.counters() == {"completed": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flowfabric.core.flow.model import LineKind
@@ -33,6 +34,18 @@ async def test_s3_10_a_decision_is_written_whole_or_not_at_all(desk: FlowDesk, k
     assert len(watched.changes) == 1
     flagged, lines = (await desk.group("x")).cancel_owed, await desk.lines()
     assert (flagged, len(lines)) == ((True, 1) if kind is Kind.BEFORE else (False, 0))
+
+
+async def test_s3_10_a_decision_about_what_has_changed_since_is_not_written(
+    desk: FlowDesk,
+) -> None:
+    await stage(desk, owing(), cancel_owed=True)
+    now_owing = msgspec.structs.replace(await desk.group("x"), owed=member("b"))
+    rival = Fault(Verb.COMMIT, 1, Kind.DELAY, hook=lambda: desk.change(now_owing))
+    reconciler = SiblingReconciler(FaultyStore(desk.store, [rival]), desk.engine.clock)
+    assert await reconciler.run_once() == Reconciled(0, 0)
+    assert reconciler.counts.labels(RECONCILED) == {"no_op": 1}
+    assert (await desk.group("x"), len(await desk.lines())) == (now_owing, 1)
 
 
 @pytest.mark.parametrize("is_removed", [True, False])
@@ -107,25 +120,24 @@ async def test_s3_17_a_line_that_is_gone_by_then_is_no_action(desk: FlowDesk) ->
     assert await desk.lines() == []
 
 
-LEFT = [
-    {"cancel_owed": True, "owed": ""},
-    {"cancel_owed": True, "owed": listed("ab")},
-    {"cancel_owed": True, "owed": "nobody"},
-    {"cancel_owed": False, "owed": listed("ab")},
-]
+LEFT = [(True, ""), (True, "ab"), (True, "nobody"), (False, "ab")]
 
 
 async def test_s3_18_it_cancels_nobody_whatever_it_finds(desk: FlowDesk) -> None:
-    for place, left in enumerate(LEFT):
-        flow = flow_id(100 + place)
-        lines = [owing(flow=flow), owing("nobody", flow=flow), owing(member("q"), flow=flow)]
-        await stage(desk, *lines, flow=flow, **left)
+    flows = [flow_id(100 + place) for place in range(len(LEFT))]
+    for flow, (cancel_owed, names) in zip(flows, LEFT, strict=True):
+        lines = [owing(flow=flow), owing("nobody", flow=flow), owing(member("q", flow), flow=flow)]
+        owed = names if names == "nobody" else listed(names, flow)
+        await stage(desk, *lines, flow=flow, cancel_owed=cancel_owed, owed=owed)
     watched = Watched(desk.store)
     reconciler = SiblingReconciler(watched, desk.engine.clock)
     done = await reconciler.run_once()
-    assert (done.processed, done.errors) == (len(LEFT) * 2, len(LEFT))
-    assert len(watched.changes) == len(LEFT) * 3
+    # Of the group that still owes cancels, the line stays for the dispatcher.
+    assert (done.processed, done.errors) == (len(LEFT) * 2 - 1, len(LEFT))
+    assert len(watched.changes) == len(LEFT) * 3 - 1
     assert {len(changes.transitions) for changes in watched.changes} == {0}
+    for flow in flows:
+        assert set((await desk.states("ab", flow)).values()) == {"waiting"}
 
 
 async def test_s3_29_beside_it_the_dispatcher_works_as_without_it(
