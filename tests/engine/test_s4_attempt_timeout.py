@@ -11,25 +11,29 @@ import pytest
 
 from flowfabric.core import timers
 from flowfabric.core.ids import ExecutionId, partition_of
-from flowfabric.core.model import Execution, Lease, Loaded, Want, Writer
+from flowfabric.core.model import Execution, Lease, Loaded, Query, Want, Writer
 from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import AttemptLifecycle, Reason, State
 from flowfabric.core.timers import POISON_PAUSE_MS, Due
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.engine import timekeeper as keeping
-from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.index_reconciler import IndexReconciler
+from flowfabric.engine.loop import AGAIN
 from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import TIMERS_DONE, TIMERS_FAILED
 from flowfabric.engine.timekeeper import BATCH, Timekeeper
 from flowfabric.errors import Corrupt, ExecutionNotActive
 from flowfabric.store import Store
 from flowfabric.store.hints import Hint
-from flowfabric.testing.build import TTL_MS, execution_id, order, policy
+from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.codec import uuid_of
+from flowfabric.testing.build import LANE, TTL_MS, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.flows import FLOW, member, plan
 from tests.flow.desk import FlowDesk
+from tests.store.valkey.raw import ask
 
 LIMIT_MS = 10_000
 LIMITED = policy(attempt_timeout_ms=LIMIT_MS)
@@ -73,9 +77,16 @@ def bad(monkeypatch: pytest.MonkeyPatch) -> Bad:
     return Bad(monkeypatch)
 
 
-def test_s4_1_the_duty_has_its_name_and_its_interval() -> None:
+async def test_s4_1_the_duty_has_its_name_and_is_looked_at_when_it_is_due(
+    desk: FlowDesk,
+) -> None:
     assert "attempt_timeout" in {duty.value for duty in timers.Duty}
-    assert SECONDS["attempt_timeout"] == 2
+    keeper = Timekeeper(desk.store, desk.engine.clock)
+    assert await keeper._round() == 15
+    await running(desk, 0)
+    assert await keeper._round() == 10
+    desk.clock.advance(9_500)
+    assert await keeper._round() == 0.5
 
 
 async def test_s4_2_s4_33_what_is_due_is_served_oldest_first_in_bounded_batches(
@@ -92,6 +103,12 @@ async def test_s4_2_s4_33_what_is_due_is_served_oldest_first_in_bounded_batches(
         ended.append([id for id in places if (await desk.head(id)).state is State.EXPIRED])
     assert ended == [places[:2], places[:4], places]
     assert BATCH == 500
+
+
+async def test_s4_33_a_full_batch_is_followed_by_the_next_at_once(desk: FlowDesk) -> None:
+    await overdue(desk, *range(3))
+    keeper = Timekeeper(desk.store, desk.engine.clock, batch=2)
+    assert [await keeper._round() for _ in range(2)] == [AGAIN, 15]
 
 
 async def test_s4_3_a_limit_counts_from_its_very_millisecond(desk: FlowDesk) -> None:
@@ -151,6 +168,23 @@ async def test_s4_8_s4_12_s4_13_s4_14_what_fails_moves_forward_in_time_durably(
     bad.ids = set()
     assert (await desk.sweep()).duties == {"attempt_timeout": 1}
     assert (await desk.head(lease.id)).failures == 0
+
+
+async def test_s4_12_what_always_fails_waits_longer_each_time_and_is_parked(
+    desk: FlowDesk, bad: Bad
+) -> None:
+    (lease,) = await overdue(desk, 0)
+    bad.ids = {lease.id}
+    pauses: list[int] = []
+    while (due_ms := (await desk.head(lease.id)).due_ms) is not None:
+        desk.clock.set(due_ms)
+        assert (await desk.sweep()).errors == 1
+        head = await desk.head(lease.id)
+        assert bool(head.parked) is (head.due_ms is None)
+        pauses.append((head.due_ms or due_ms) - due_ms)
+    growing = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000]
+    assert pauses == [*growing, 300_000, 300_000, 0]
+    assert (await desk.head(lease.id)).failures == 12
 
 
 async def test_s4_9_what_is_due_is_expired_for_its_reason(desk: FlowDesk) -> None:
@@ -353,6 +387,9 @@ async def test_s4_24_s4_25_an_expired_execution_is_over_in_every_respect(
     assert head.worker == ""
     assert not await desk.is_timed(id, 10**14)
     assert await desk.claim() == []
+    over = await desk.store.find(Query(lane=LANE, states=(State.EXPIRED,)))
+    assert [each.id for each in over] == [id]
+    assert await desk.store.find(Query(lane="other", states=(State.EXPIRED,))) == []
 
 
 async def test_s4_26_what_is_over_only_loses_a_timer_that_was_left(desk: FlowDesk) -> None:
@@ -373,6 +410,24 @@ async def test_s4_27_what_is_not_there_is_not_expired(desk: FlowDesk) -> None:
     assert not await desk.engine.expire(execution_id(99), ExpireReason.ATTEMPT_TIMEOUT)
     assert await desk.engine.read.describe(execution_id(99)) is None
     assert not await desk.is_timed(execution_id(99), 10**14)
+
+
+@pytest.mark.parametrize("store_kind", ["valkey", "valkey-cluster"])
+async def test_s4_27_a_timer_of_nobody_is_removed_and_keeps_no_other_back(
+    desk: FlowDesk,
+) -> None:
+    """Only where timers are kept apart from what they are for can one be left alone."""
+    (lease,) = await overdue(desk, 0)
+    assert isinstance(desk.store, ValkeyStore)
+    key = f"{desk.store.keys.partition(partition_of(execution_id(99)))}:due"
+    await ask(desk.store, key, "ZADD", key, "5", uuid_of(execution_id(99)))
+    assert (await desk.sweep()).duties == {"attempt_timeout": 1}
+    net = IndexReconciler(desk.store, desk.engine.clock)
+    await net.run_once()
+    while net.cursor:
+        await net.run_once()
+    assert await ask(desk.store, key, "ZRANGE", key, "0", "-1") == []
+    assert (await desk.head(lease.id)).state is State.EXPIRED
 
 
 @pytest.mark.case("TO-010")
