@@ -234,3 +234,34 @@ async def test_a_test_leaves_its_schema_to_the_next_one(
         await discard(store)
         names.append(store.address.schema)
     assert names[0] == names[1]
+
+
+async def upgraded(desk: Desk) -> None:
+    """As a newer program does it: tables change, and one more migration was run."""
+    raw = await desk.raw()
+    version = len(schema.known_migrations()) + 1
+    await raw.execute("ALTER TABLE lane RENAME COLUMN rev TO revision")
+    await raw.execute("INSERT INTO migration VALUES ($1, 'newer', 'checksum')", version)
+
+
+async def test_a_process_that_is_open_while_the_schema_is_upgraded_is_told_so(
+    desk: Desk, clock: VirtualClock
+) -> None:
+    """A write that would succeed, one that would not, and a read."""
+    store = desk.store()
+    await store.migrate()
+    await put(store, clock, order(0))
+    await store.lanes("", 10)
+    await upgraded(desk)
+    verbs = (
+        lambda: put(store, clock, order(1)),
+        lambda: take(store, clock),
+        lambda: store.shifts([], clock.now_ms()),
+        lambda: store.lanes("", 10),
+    )
+    for verb in verbs:
+        with pytest.raises(StoreMismatch, match="version") as refused:
+            await verb()
+        assert refused.value.hint == "upgrade FlowFabric on this machine"
+    raw = await desk.raw()
+    assert await raw.fetchval("SELECT count(*) FROM execution") == 1

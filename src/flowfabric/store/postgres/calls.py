@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowfabric.errors import ClockSkew
+from flowfabric.errors import ClockSkew, StoreMismatch
+from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.postgres.driver import Record
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.statements import Arguments
@@ -37,7 +38,17 @@ class Call(NamedTuple):
 
 
 def answered(records: list[Record], call: Call) -> list[Record]:
-    """The answer of a writing statement, or `ClockSkew`: then it has written nothing."""
+    """The answer of a writing statement, or why it has written nothing."""
     if not records[0]["fits"]:
-        raise ClockSkew.between(records[0]["now_ms"], call.now_ms)
+        store_now_ms: int = records[0]["now_ms"]
+        if abs(store_now_ms - call.now_ms) <= SKEW_LIMIT_MS:
+            raise newer_schema(call.sql.schema)
+        raise ClockSkew.between(store_now_ms, call.now_ms)
     return records
+
+
+def newer_schema(schema: str) -> StoreMismatch:
+    return StoreMismatch(
+        f"schema {schema} has a newer version than this FlowFabric knows",
+        hint="upgrade FlowFabric on this machine",
+    )

@@ -40,6 +40,12 @@ UNDONE: tuple[type[Exception], ...] = (
     errors.UniqueViolationError,
     errors.DeadlockDetectedError,
 )
+# The statement does not fit the tables, or what it gave back is not what was prepared.
+STRANGE: tuple[type[Exception], ...] = (
+    errors.SyntaxOrAccessError,
+    errors.FeatureNotSupportedError,
+    errors.IntegrityConstraintViolationError,
+)
 DRIVER_ERRORS: tuple[type[Exception], ...] = (
     PostgresError,
     InterfaceError,

@@ -17,7 +17,7 @@ from flowfabric.store.postgres.address import quoted
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.flow_rows import LINE
 from flowfabric.store.postgres.rows import Cell, sql_type
-from flowfabric.store.queries import statements
+from flowfabric.store.queries import migration_names, statements
 
 SQL = statements("postgres")
 HEADS = ", ".join(f"e.{name}" for name in COLUMNS)
@@ -87,7 +87,8 @@ class Statements:
         return _bare(SQL[name]).format(schema=self.schema, now=NOW, heads=HEADS, **parts)
 
     def clock(self) -> str:
-        return self.fill("clock").replace(":skew_ms", str(SKEW_LIMIT_MS))
+        text = self.fill("clock").replace(":skew_ms", str(SKEW_LIMIT_MS))
+        return text.replace(":known_version", str(len(migration_names("postgres"))))
 
     def _named(self, name: str, way: str = "ASC") -> Statement:
         columns = ", ".join(f"x.{column}" for column in ATTEMPT_COLUMNS)

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from flowfabric.core.flow.model import Flow, Unreadable
@@ -41,7 +42,7 @@ from flowfabric.core.transition import (
     refuse_doubles,
     refuse_doubles_in,
 )
-from flowfabric.errors import StoreUnavailable
+from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.store.clock import Clock
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
@@ -67,6 +68,7 @@ from flowfabric.store.postgres.connections import Pool, Undone, Work
 from flowfabric.store.postgres.floors import Floors, TimeFloor
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
+from flowfabric.store.postgres.problems import STRANGE
 from flowfabric.store.postgres.timers import TimerFloors
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Hindrance, Size
@@ -150,10 +152,24 @@ class PostgresStore:
     # -- the roads to the server --------------------------------------------------------------
 
     async def _write(self, work: Work[T], *, urgent: bool = False) -> T:
-        return await self._road().write(work, urgent=urgent)
+        try:
+            return await self._road().write(work, urgent=urgent)
+        except FlowFabricError as error:
+            await self._refuse_newer(error)
+            raise
 
     async def _read(self, work: Work[T]) -> T:
-        return await self._road().read(work)
+        try:
+            return await self._road().read(work)
+        except FlowFabricError as error:
+            await self._refuse_newer(error)
+            raise
+
+    async def _refuse_newer(self, error: FlowFabricError) -> None:
+        """A statement that the server does not understand may be older than its tables."""
+        if isinstance(error.__cause__, STRANGE):
+            with suppress(StoreUnavailable):
+                await self.unmigrated()
 
     def _road(self) -> Pool | Annex:
         """The connections; anew, here, when the loop they belong to is gone."""

@@ -146,9 +146,11 @@ SELECT json_group_array(json_array({columns})) FROM (
 ) AS e
 
 -- name: clock@postgres
--- The beginning of every writing statement: the store's time, and whether the caller's fits it.
+-- The beginning of every writing statement: the store's time, and whether the caller's fits it and
+-- the schema is still of the caller's version.
 WITH clock AS MATERIALIZED (
-    SELECT c.now_ms, abs(c.now_ms - coalesce(:caller_ms::bigint, c.now_ms)) <= :skew_ms::bigint AS fits
+    SELECT c.now_ms, abs(c.now_ms - coalesce(:caller_ms::bigint, c.now_ms)) <= :skew_ms::bigint
+        AND NOT EXISTS (SELECT FROM {schema}.migration WHERE version > :known_version::bigint) AS fits
     FROM (SELECT {now} AS now_ms) AS c
 )
 
