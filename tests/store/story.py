@@ -1,17 +1,20 @@
 """A small store with something of everything in it, kept as it was made by each schema version.
 
-`python -m tests.store.story KIND` writes `made/KIND-<version>` with the schema of today. A file is
-made once, when its version is released, and never again: it stands for the stores out there. No
-test lives here.
+`python -m tests.store.story KIND` writes `made/KIND-<version>` with the schema of today, and beside
+it how that is laid out. Both are made once, when a version is released, and never again: they stand
+for the stores out there. No test lives here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import asyncpg
@@ -27,15 +30,19 @@ from flowfabric.engine.engine import Engine
 from flowfabric.store import Store, open_store
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.queries import migration_names, migrations, statements
-from flowfabric.store.valkey.library import PROTOCOL
+from flowfabric.store.sqlite import SqliteStore
+from flowfabric.store.valkey.library import OLDEST, PROTOCOL
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, put, take
 from flowfabric.testing.flows import FLOW, member, plan
 from flowfabric.testing.servers import postgres_server, valkey_server
+from tests.store import layout
 from tests.store.valkey import keys
 
 MADE = Path(__file__).with_name("made")
+# What each file was when it was made.
+SUMS = MADE / "SHA256SUMS"
 POSTGRES_TABLES = (
     *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log"),
     *("flow", "edge", "edge_group", "line", "shift"),
@@ -106,7 +113,12 @@ def number_of(name: str) -> int:
 
 def versions(kind: str) -> list[str]:
     """The files of this kind of store, oldest first."""
-    return sorted(path.name for path in MADE.iterdir() if path.name.startswith(f"{kind}-"))
+    return sorted(path.name for path in MADE.glob(f"{kind}-*") if not path.suffix)
+
+
+def is_served(kind: str, name: str) -> bool:
+    """Whether a store of this version is upgraded; one that is not is refused."""
+    return kind != "valkey" or number_of(name) >= OLDEST
 
 
 async def open_sqlite(name: str, path: Path, clock: VirtualClock) -> Store:
@@ -116,20 +128,14 @@ async def open_sqlite(name: str, path: Path, clock: VirtualClock) -> Store:
     return open_store(f"sqlite:///{path}", clock=clock)
 
 
-async def save_sqlite() -> str:
-    clock = VirtualClock()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store.db"
-        store = open_store(f"sqlite:///{path}", clock=clock)
-        await store.migrate()
-        await tell_all(store, clock, "sqlite", version("sqlite"))
-        await store.close()
-        with sqlite3.connect(path) as raw:
-            pragmas = [
-                f"PRAGMA {name} = {raw.execute(f'PRAGMA {name}').fetchone()[0]};"
-                for name in ("journal_mode", "application_id", "user_version")
-            ]
-            return "\n".join([*pragmas, *raw.iterdump(), ""])
+async def save_sqlite(store: Store) -> str:
+    assert isinstance(store, SqliteStore)
+    with contextlib.closing(sqlite3.connect(store.path)) as raw:
+        pragmas = [
+            f"PRAGMA {name} = {raw.execute(f'PRAGMA {name}').fetchone()[0]};"
+            for name in ("journal_mode", "application_id", "user_version")
+        ]
+        return "\n".join([*pragmas, *raw.iterdump(), ""])
 
 
 _RESTORE = """
@@ -168,22 +174,18 @@ async def open_postgres(name: str, url: str, clock: VirtualClock) -> Store:
     return store
 
 
-async def save_postgres() -> str:
-    clock = VirtualClock()
-    with postgres_server() as server:
-        store = PostgresStore(server.url, clock=clock)
-        await store.migrate()
-        await tell_all(store, clock, "postgres", version("postgres"))
-        await store.close()
-        raw = await asyncpg.connect(server.url)
-        rows = {
-            table: [
-                record[0]
-                for record in await raw.fetch(f"SELECT to_jsonb(t) FROM flowfabric.{table} AS t")  # noqa: S608 - our names
-            ]
-            for table in (*POSTGRES_TABLES, "migration")
-        }
-        await raw.close()
+async def save_postgres(store: Store) -> str:
+    assert isinstance(store, PostgresStore)
+    raw = await asyncpg.connect(store.address.dsn)
+    schema = f'"{store.address.schema}"'
+    rows = {
+        table: [
+            record[0]
+            for record in await raw.fetch(f"SELECT to_jsonb(t) FROM {schema}.{table} AS t")  # noqa: S608 - our names
+        ]
+        for table in (*POSTGRES_TABLES, "migration")
+    }
+    await raw.close()
     return json.dumps(rows, indent=1) + "\n"
 
 
@@ -193,18 +195,7 @@ async def open_valkey(name: str, url: str, clock: VirtualClock) -> Store:
     return store
 
 
-async def save_valkey() -> str:
-    clock = VirtualClock()
-    with valkey_server() as server:
-        store = open_store(server.url, clock=clock)
-        await store.migrate()
-        await tell_all(store, clock, "valkey", version("valkey"))
-        saved = await keys.save(store)
-        await store.close()
-    return saved
-
-
-SAVE = {"sqlite": save_sqlite, "postgres": save_postgres, "valkey": save_valkey}
+SAVE = {"sqlite": save_sqlite, "postgres": save_postgres, "valkey": keys.save}
 
 
 def version(kind: str) -> int:
@@ -212,6 +203,50 @@ def version(kind: str) -> int:
     return PROTOCOL if kind == "valkey" else len(migration_names(kind))
 
 
+async def retold(kind: str, store: Store, clock: VirtualClock) -> str:
+    """The story in an open store of today, saved."""
+    await tell_all(store, clock, kind, version(kind))
+    return await SAVE[kind](store)
+
+
+def layout_of(kind: str, saved: str) -> list[str]:
+    """How a store that was saved today is laid out."""
+    match kind:
+        case "sqlite":
+            built = layout.sqlite_layout(saved)
+        case "postgres":
+            built = layout.postgres_layout(saved)
+        case _:
+            built = [layout.front_of_today(), *layout.valkey_layout(saved)]
+    return [*layout.records_of_today(), *built]
+
+
+@contextlib.contextmanager
+def private_url(kind: str) -> Iterator[str]:
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/store.db"
+    else:
+        with postgres_server() if kind == "postgres" else valkey_server() as server:
+            yield server.url
+
+
+async def make(kind: str) -> None:
+    """Write the files of today's version. Those that are there are never written again."""
+    clock = VirtualClock()
+    path = MADE / f"{kind}-{version(kind)}"
+    with private_url(kind) as url, path.open("x", encoding="utf-8") as file:
+        store = open_store(url, clock=clock)
+        await store.migrate()
+        saved = await retold(kind, store, clock)
+        await store.close()
+        file.write(saved)
+    described = path.with_name(f"{path.name}.layout")
+    described.write_text("\n".join([*layout_of(kind, saved), ""]), encoding="utf-8")
+    with SUMS.open("a", encoding="utf-8") as sums:
+        for made in (path, described):
+            sums.write(f"{sha256(made.read_bytes()).hexdigest()}  {made.name}\n")
+
+
 if __name__ == "__main__":
-    kind = sys.argv[1]
-    (MADE / f"{kind}-{version(kind)}").write_text(asyncio.run(SAVE[kind]()), encoding="utf-8")
+    asyncio.run(make(sys.argv[1]))

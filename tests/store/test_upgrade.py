@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Inserted
 from flowfabric.core.states import State
 from flowfabric.engine.timekeeper import Timekeeper
-from flowfabric.store import Store
+from flowfabric.errors import StoreMismatch
+from flowfabric.store import Store, open_store
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.upkeep import Upkeep
 from flowfabric.testing.build import execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, head, take
@@ -22,7 +25,9 @@ from tests.flow.desk import FlowDesk
 from tests.servers import store_url
 from tests.store import story
 
-MADE = [(kind, name) for kind in story.SAVE for name in story.versions(kind)]
+KEPT = [(kind, name) for kind in story.SAVE for name in story.versions(kind)]
+MADE = [(kind, name) for kind, name in KEPT if story.is_served(kind, name)]
+REFUSED = [(kind, name) for kind, name in KEPT if not story.is_served(kind, name)]
 # Longer than a dispatcher of any version keeps a flow to itself.
 TAKEN_MS = 10_000
 WITH_FLOW = [
@@ -41,6 +46,47 @@ async def opened(kind: str, name: str, path: Path, clock: VirtualClock) -> Store
 def test_there_is_a_store_of_every_version() -> None:
     for kind in story.SAVE:
         assert len(story.versions(kind)) == story.version(kind)
+        newest = story.MADE / f"{kind}-{story.version(kind)}"
+        assert newest.with_name(f"{newest.name}.layout").exists()
+
+
+def test_what_is_kept_is_never_made_again() -> None:
+    """Two layouts under one number could not be told apart."""
+    sums = dict(line.split()[::-1] for line in story.SUMS.read_text(encoding="utf-8").splitlines())
+    for path in sorted(story.MADE.iterdir()):
+        if path != story.SUMS:
+            assert sums.get(path.name) == sha256(path.read_bytes()).hexdigest(), path.name
+    assert {path.name for path in story.MADE.iterdir()} == {*sums, story.SUMS.name}
+
+
+@pytest.mark.parametrize("kind", story.SAVE)
+async def test_a_layout_that_changed_has_a_new_version(
+    kind: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Compared with the layout that was kept with the version: migrations and words of records,
+    tables, kinds of keys. If this fails, what is stored has changed: raise the version, decide
+    whether older stores are upgraded or refused, and run `python -m tests.store.story KIND`."""
+    kept = story.MADE / f"{kind}-{story.version(kind)}.layout"
+    store = open_store(store_url(kind, tmp_path / "store.db"), clock=clock)
+    await store.migrate()
+    saved = await story.retold(kind, store, clock)
+    await discard(store)
+    if kept.exists():
+        lines = "\n".join([*story.layout_of(kind, saved), ""])
+        assert lines.splitlines() == kept.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(("kind", "name"), REFUSED, ids=[name for _, name in REFUSED])
+async def test_a_store_of_a_version_that_is_no_longer_served_is_refused_with_what_to_do(
+    kind: str, name: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    store = await opened(kind, name, tmp_path / "store.db", clock)
+    assert isinstance(store, Upkeep)
+    for verb in (store.migrate, store.unmigrated, store.sizes):
+        with pytest.raises(StoreMismatch, match="protocol 1") as refused:
+            await verb()
+        assert "ff db drop" in refused.value.hint
+    await discard(store)
 
 
 @pytest.mark.parametrize(("kind", "name"), MADE, ids=[name for _, name in MADE])

@@ -12,7 +12,12 @@ from flowfabric.core.states import State
 from flowfabric.errors import StoreMismatch
 from flowfabric.store.valkey import ValkeyStore, claiming, library, writing
 from flowfabric.store.valkey.calls import function
-from flowfabric.store.valkey.library import library_name, library_source, load_library
+from flowfabric.store.valkey.library import (
+    PROTOCOL,
+    library_name,
+    library_source,
+    load_library,
+)
 from flowfabric.store.valkey.link import Reply
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import OTHER_TOKEN, ask, execution_id, order
@@ -20,6 +25,8 @@ from flowfabric.testing.conformance.steps import apply, contents, head, put, put
 from tests.store.valkey.conftest import Opener
 from tests.store.valkey.raw import ask as command
 from tests.store.valkey.raw import ask_all
+
+NEWER = PROTOCOL + 1
 
 
 async def libraries(store: ValkeyStore) -> list[Reply]:
@@ -46,7 +53,9 @@ async def test_functions_that_are_gone_are_loaded_again(
 async def test_another_text_under_our_name_is_replaced_at_the_start(
     url: str, opener: Opener, clock: VirtualClock
 ) -> None:
-    strange = f"#!lua name={library_name()}\nredis.register_function('ff1_load', function() end)"
+    strange = (
+        f"#!lua name={library_name()}\nredis.register_function('ff{PROTOCOL}_load', function() end)"
+    )
     store = opener(url)
     await store.network.reach()
     await ask_all(store, "FUNCTION", "LOAD", "REPLACE", strange)
@@ -64,28 +73,30 @@ async def test_two_versions_of_the_library_work_on_one_partition(
     store = opener(url)
     await store.migrate()
     for place in store.network.places():
-        await load_library(await store.network.link(place), place, protocol=2)
+        await load_library(await store.network.link(place), place, protocol=NEWER)
 
     def speak(protocol: int) -> None:
         for module in (claiming, writing):
             monkeypatch.setattr(module, "function", partial(function, protocol=protocol))
 
     leases: list[Lease] = []
-    for number, (inserts, claims) in enumerate([(1, 2), (2, 1), (1, 1), (2, 2)]):
+    for number, (inserts, claims) in enumerate(
+        [(PROTOCOL, NEWER), (NEWER, PROTOCOL), (PROTOCOL, PROTOCOL), (NEWER, NEWER)]
+    ):
         speak(inserts)
         await put(store, clock, order(number))
         speak(claims)
         leases.extend(await take(store, clock, token=f"token-{number}"))
     assert await store.claim(ask(clock.now_ms(), token=OTHER_TOKEN)) == []
-    speak(2)
+    speak(NEWER)
     await apply(store, clock, *(complete(lease, clock.now_ms(), b"r") for lease in leases[:2]))
-    speak(1)
+    speak(PROTOCOL)
     await apply(store, clock, *(complete(lease, clock.now_ms(), b"r") for lease in leases[2:]))
     found = await contents(store)
     assert [each.head.state for each in found.loaded if each] == [State.COMPLETED] * 4
     assert found.timers == []
     assert [event.kind for event in found.events].count("completed") == 4
-    await ask_all(store, "FUNCTION", "DELETE", library_name(2))
+    await ask_all(store, "FUNCTION", "DELETE", library_name(NEWER))
 
 
 async def ask_for(store: ValkeyStore, protocol: int) -> None:
@@ -99,12 +110,12 @@ async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
 ) -> None:
     store = opener(url)
     await store.migrate()
-    await ask_for(store, 2)
+    await ask_for(store, NEWER)
     for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
-        with pytest.raises(StoreMismatch, match="protocol 2") as refused:
+        with pytest.raises(StoreMismatch, match=f"protocol {NEWER}") as refused:
             await verb()
         assert refused.value.hint == "upgrade flowfabric here"
-    await ask_for(store, 1)
+    await ask_for(store, PROTOCOL)
 
 
 async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_again(
@@ -112,26 +123,27 @@ async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_agai
 ) -> None:
     store = opener(url)
     await store.migrate()
-    await ask_for(store, 2)
+    await ask_for(store, NEWER)
     await put(store, clock, order(0))
     await ask_all(store, "FUNCTION", "FLUSH")
-    with pytest.raises(StoreMismatch, match="protocol 2"):
+    with pytest.raises(StoreMismatch, match=f"protocol {NEWER}"):
         await put(store, clock, order(1))
     assert {str(reply) for reply in await libraries(store)} == {"[]"}
-    await ask_for(store, 1)
+    await ask_for(store, PROTOCOL)
 
 
-async def test_a_store_that_is_laid_out_in_an_older_way_is_refused(
+async def test_a_store_that_is_laid_out_in_an_older_way_is_refused_but_can_be_dropped(
     url: str, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opener(url)
     await store.migrate()
-    monkeypatch.setattr(library, "OLDEST", 2)
-    for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
-        with pytest.raises(StoreMismatch, match="made with protocol 1") as refused:
+    monkeypatch.setattr(library, "OLDEST", NEWER)
+    for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).sizes):
+        with pytest.raises(StoreMismatch, match=f"made with protocol {PROTOCOL}") as refused:
             await verb()
         assert "the flowfabric that made it" in refused.value.hint
-    monkeypatch.undo()
+    await opener(url).drop()
+    assert await opener(url).sizes() == []
 
 
 async def test_keys_of_another_program_are_refused_and_left_alone(

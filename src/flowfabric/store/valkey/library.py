@@ -1,7 +1,8 @@
 """The functions that run inside the server: one library, named by the protocol it speaks.
 
 Old and new programs share a server: each calls the library of its own protocol, and any change
-that the other could not live with gets a new number.
+of what is stored gets a new number. Whoever raises the floor of a store deletes the library of the
+older protocol: programs that call it then look at the floor and stop.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from flowfabric.errors import StoreMismatch
 from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
-PROTOCOL = 1
-# What a store of an earlier protocol holds is laid out in a way that this program does not know.
-OLDEST = 1
+PROTOCOL = 2
+# What a store of an earlier protocol holds is laid out in a way that this program does not know:
+# under the first one there were several layouts that nothing tells apart.
+OLDEST = 2
 PARTS = (
     *("record", "lib", "plan", "insert", "apply", "claim", "read", "flow", "graph", "purge"),
     *("verify", "shared"),
@@ -29,8 +31,8 @@ def library_name(protocol: int = PROTOCOL) -> str:
     return f"flowfabric_{protocol}"
 
 
-def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
-    """Refuse a store, by how it was set up, that this program could only harm."""
+def refuse_newer(found: Mapping[str, str], prefix: str) -> int:
+    """The protocol that a store was made with; refuses one that is not ours or that is too new."""
     made, floor = found.get("protocol", ""), found.get("floor", "")
     if not (made.isdecimal() and floor.isdecimal()):
         raise StoreMismatch(
@@ -41,10 +43,17 @@ def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
             f"the store needs protocol {floor}, this program speaks {PROTOCOL}",
             hint="upgrade flowfabric here",
         )
-    if int(made) < OLDEST:
+    return int(made)
+
+
+def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
+    """Refuse a store, by how it was set up, that this program could only harm."""
+    made = refuse_newer(found, prefix)
+    if made < OLDEST:
         raise StoreMismatch(
             f"the store was made with protocol {made}, this program knows those from {OLDEST} on",
-            hint="let the flowfabric that made it finish its work, or use another ?prefix=",
+            hint="let the flowfabric that made it finish its work, use another ?prefix=, or "
+            "remove it with `ff db drop`",
         )
 
 

@@ -6,7 +6,7 @@ Keys are found by their prefix, server by server, some at a time, so that nobody
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from flowfabric.store.upkeep import Size
 from flowfabric.store.valkey.address import Place
@@ -15,6 +15,7 @@ from flowfabric.store.valkey.library import (
     PROTOCOL,
     is_loaded,
     library_name,
+    refuse_newer,
     refuse_protocol,
 )
 from flowfabric.store.valkey.link import Reply, ReplyError, pack
@@ -96,7 +97,7 @@ class Keeping:
     async def drop(self) -> None:
         """The record of the first start goes last: what was interrupted can be repeated."""
         await self._network.reach()
-        if not await self._setup():
+        if not await self._setup(refuse_newer):
             return
         meta = self._keys.shared("meta")
         for place in self._network.places():
@@ -114,13 +115,15 @@ class Keeping:
             if await is_loaded(link, place):
                 await self._ask(place, [["FUNCTION", "DELETE", library_name()]])
 
-    async def _setup(self) -> dict[str, str]:
+    async def _setup(
+        self, refuse: Callable[[dict[str, str], str], object] = refuse_protocol
+    ) -> dict[str, str]:
         """How the store was set up, if we can serve it; nothing if it never was."""
         meta = self._keys.shared("meta")
         (reply,) = await self._ask(self._network.place(meta), [["HGETALL", meta]])
         found = record(reply)
         if found:
-            refuse_protocol(found, self._keys.prefix)
+            refuse(found, self._keys.prefix)
         return found
 
     def _kind(self, key: str) -> str:
