@@ -12,7 +12,8 @@ import msgspec
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Attempt, Event, Execution, Feed, Lease
+from flowfabric.core.model import Attempt, Event, Execution, Feed, Lease, Want
+from flowfabric.core.refusal import not_found
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
@@ -90,7 +91,11 @@ class Desk:
         return await self.timekeeper.run_once()
 
     async def head(self, id: ExecutionId) -> Execution:
-        return (await self.engine.read.load(id)).head
+        """The row as it is stored."""
+        loaded = (await self.store.load(Want(ids=[id])))[0]
+        if loaded is None:
+            raise not_found(id)
+        return loaded.head
 
     async def snapshot(self, id: ExecutionId) -> Snapshot:
         found = await self.engine.read.describe(id)

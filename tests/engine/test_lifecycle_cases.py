@@ -53,7 +53,7 @@ async def test_a_claim_begins_the_first_attempt(desk: Desk) -> None:
     assert await desk.vector(id) == ACTIVE
     held = (await desk.snapshot(id)).lease
     assert held is not None
-    assert (held.token, held.expires_ms) == (lease.token, desk.clock.now_ms() + 30_000)
+    assert (held.epoch, held.expires_ms) == (lease.epoch, desk.clock.now_ms() + 30_000)
     (attempt,) = await desk.attempts(id)
     assert (attempt.kind, attempt.lifecycle) == (AttemptKind.INITIAL, AttemptLifecycle.STARTED)
     assert await desk.claim() == []

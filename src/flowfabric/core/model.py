@@ -60,7 +60,23 @@ class Writer(StrEnum):
     TIMEKEEPER = "timekeeper"
 
 
-class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
+# The fields whose value lets whoever knows it act for the holder of a lease.
+SECRETS = frozenset({"token", "lease_token"})
+
+
+class Secretive(msgspec.Struct, frozen=True, gc=False):
+    """A record that holds a token: its value is in no text that is made of the record."""
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({fields})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, "<secret>" if name in SECRETS and v else v) for name, v in values]
+
+
+class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True):
     """The head: identity, what was asked for, and every column that transitions change.
 
     `requests`: the tokens of the last requests of operators that changed it, newest last.
@@ -120,6 +136,11 @@ class Execution(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=
     flow: str = ""
     purge_ms: int | None = None
     requests: str = ""
+
+
+def without_token(row: Execution) -> Execution:
+    """The row as everybody may see it."""
+    return msgspec.structs.replace(row, lease_token="") if row.lease_token else row
 
 
 class Column(NamedTuple):
@@ -264,7 +285,7 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
     exists: bool = True
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(Secretive, frozen=True, kw_only=True):
     """A worker's ask. `repeated` after an unknown outcome: the same token, answered the same."""
 
     namespace: str

@@ -23,6 +23,7 @@ from flowfabric.core.model import (
     Execution,
     Lane,
     Loss,
+    Secretive,
     Shift,
     Submission,
     Value,
@@ -54,7 +55,7 @@ Patch = Mapping[str, Value]
 _ACTIVE, _ENDED = State.ACTIVE, LineKind.ENDED
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Held(Secretive, frozen=True, gc=False):
     """A worker's guard: active, this epoch, this token, not yet over by the store's clock."""
 
     epoch: int

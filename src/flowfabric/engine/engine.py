@@ -302,8 +302,11 @@ class Engine:
     # -- overseeing -------------------------------------------------------------------------
 
     async def adopt(self, id: ExecutionId) -> Lease:
-        """The lease as the store has it: with it an operator acts in place of the holder."""
-        loaded = await self.read.load(id, payload=True)
+        """The lease as the store has it, with its token, which no reading verb answers: with it an
+        operator acts in place of the holder."""
+        loaded = (await self.store.load(Want(ids=[id], payload=True)))[0]
+        if loaded is None:
+            raise refusal.not_found(id)
         lease = Lease(loaded.head, loaded.payload)
         error = refusal.refusal_of_lease(loaded.head, lease, self.clock.now_ms())
         if error is not None:

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.core.flow.model import START, Edge, Flow
 from flowfabric.core.flow.views import FlowQuery, Members, Sight
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Execution, Want
+from flowfabric.core.model import Execution, Want, without_token
 from flowfabric.core.states import State
 from flowfabric.engine.reading import PAGE_LIMIT, Page
 from flowfabric.store.protocol import Store
@@ -58,7 +58,9 @@ class FlowReading:
             return Page([], None)
         page = Members(states=states, after=after, limit=limit + 1)
         view = (await self._store.graph([Sight(flow=id, members=page)]))[0]
-        rows = [view.heads[each] for each in view.members[:limit] if each in view.heads]
+        rows = [
+            without_token(view.heads[each]) for each in view.members[:limit] if each in view.heads
+        ]
         return Page(rows, view.members[limit - 1] if len(view.members) > limit else None)
 
     async def everybody(self, id: FlowId, states: tuple[State, ...] = ()) -> list[ExecutionId]:

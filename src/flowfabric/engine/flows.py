@@ -28,7 +28,7 @@ from flowfabric.core.flow.model import (
 from flowfabric.core.flow.summary import FlowSnapshot, Summary, snapshot
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
-from flowfabric.core.model import Execution, Lease, Submission
+from flowfabric.core.model import Execution, Lease, Submission, without_token
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.conflict import persistently
@@ -255,7 +255,7 @@ class Flows:
             part = (await self._store.graph([Sight(flow=id, heads=some, groups=some)]))[0]
             heads |= part.heads
             groups.extend(part.groups)
-        members = [heads[each] for each in ids if each in heads]
+        members = [without_token(heads[each]) for each in ids if each in heads]
         return Picture(flow, members, view.edges, groups)
 
     async def members(self, id: FlowId) -> list[ExecutionId]:

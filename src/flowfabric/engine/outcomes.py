@@ -14,7 +14,7 @@ import msgspec
 from flowfabric.core import lifecycle, refusal
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Ended, Execution, Lease
+from flowfabric.core.model import Ended, Execution, Lease, Secretive
 from flowfabric.core.states import TERMINAL, State
 from flowfabric.core.transition import Applied, Rejected, Transition, state_after
 from flowfabric.errors import FlowFabricError, StaleLease
@@ -48,7 +48,7 @@ _COMPLETED = State.COMPLETED
 Outcome = Completed | Failed | Delayed | Released
 
 
-class Follow(msgspec.Struct, frozen=True, kw_only=True):
+class Follow(Secretive, frozen=True, kw_only=True):
     """What a worker has room for, and how it would hold it."""
 
     lanes: Sequence[str]

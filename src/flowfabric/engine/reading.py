@@ -21,6 +21,7 @@ from flowfabric.core.model import (
     Loaded,
     Query,
     Want,
+    without_token,
 )
 from flowfabric.core.refusal import not_found
 from flowfabric.core.states import (
@@ -39,10 +40,9 @@ PAGE_LIMIT = 1_000
 
 
 class LeaseSummary(msgspec.Struct, frozen=True):
-    """Who works on it, and until when unless renewed."""
+    """Who works on it, and until when unless renewed. The token is its holder's alone."""
 
     epoch: int
-    token: str
     worker: str
     expires_ms: int
     attempt: int
@@ -99,11 +99,11 @@ class Reading:
         self._lanes = lanes
 
     async def load(self, id: ExecutionId, *, payload: bool = False) -> Loaded:
-        """The head, or `ExecutionNotFound`."""
+        """The head without the token of its lease, or `ExecutionNotFound`."""
         loaded = (await self._store.load(Want(ids=[id], payload=payload)))[0]
         if loaded is None:
             raise not_found(id)
-        return loaded
+        return msgspec.structs.replace(loaded, head=without_token(loaded.head))
 
     async def describe(self, id: ExecutionId) -> Snapshot | None:
         """Everything worth showing; None if there is no such execution."""
@@ -175,7 +175,8 @@ class Reading:
         if limit < 1:
             return Page([], None)
         rows = await self._store.find(msgspec.structs.replace(query, limit=limit + 1))
-        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+        cursor = rows[limit - 1].id if len(rows) > limit else None
+        return Page([without_token(row) for row in rows[:limit]], cursor)
 
     async def list_lanes(self, after: str = "", limit: int = PAGE_LIMIT) -> LanePage:
         """A page of lanes in order of their names."""
@@ -222,7 +223,6 @@ def _lease(head: Execution) -> LeaseSummary | None:
         return None
     return LeaseSummary(
         head.epoch,
-        head.lease_token,
         head.worker,
         head.lease_until_ms,
         head.attempt,

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, partition_of
-from flowfabric.core.model import Attempt, Submission, Value
+from flowfabric.core.model import Attempt, Secretive, Submission, Value
 from flowfabric.core.transition import Changeset, Held, Transition
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.calls import Call, function
@@ -256,7 +256,7 @@ _LOOKED_AT = frozenset(
 )
 
 
-class _Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Shape(Secretive, frozen=True, kw_only=True, omit_defaults=True):
     """Guard, patch, log line and attempt, as far as the function has to know them, and columns and
     attempt as they are kept."""
 
