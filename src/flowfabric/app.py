@@ -17,6 +17,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
 from flowfabric.core.duration import duration_ms
+from flowfabric.core.exact import word
 from flowfabric.core.flow.model import FlowState
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import parse_execution_id, parse_flow_id
@@ -218,7 +219,7 @@ class App:
         query = FlowQuery(
             namespace=None if namespace is None else names.namespace_name(namespace),
             name=name,
-            states=() if state is None else (_flow_state(state),),
+            states=() if state is None else (word(FlowState, state, "state"),),
             after=after,
             limit=limit,
         )
@@ -380,15 +381,6 @@ def _text(value: object, field: str) -> str:
             hint="use sqlite:///file.db or memory://",
         )
     return value
-
-
-def _flow_state(word: FlowState | str) -> FlowState:
-    try:
-        return FlowState(word)
-    except ValueError:
-        raise InvalidInput(
-            f"{word!r} is no state of a flow", field="state", hint="open or cancelled"
-        ) from None
 
 
 def _several(names: Iterable[str], field: str) -> tuple[str, ...]:

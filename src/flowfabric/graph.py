@@ -21,7 +21,8 @@ from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
 from flowfabric.core.duration import duration_ms
-from flowfabric.core.flow.graph import Link, Plan, Policy
+from flowfabric.core.exact import flag
+from flowfabric.core.flow.graph import Link, Plan, Policy, quorum_of
 from flowfabric.core.flow.inputs import PLACES
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
 from flowfabric.core.ids import ExecutionId, FlowId
@@ -120,7 +121,7 @@ class Graph:
         deadline: Span | None = None,
         retention: RetentionPolicy = DEFAULT.retention_policy,
     ) -> None:
-        self.name = names.task_name(name)
+        self.name = names.task_name(name, "name")
         self._connect = connect
         self._deadline_ms = None if deadline is None else duration_ms(deadline, "deadline")
         self._retention = retention
@@ -135,13 +136,15 @@ class Graph:
         task: Task[R],
         /,
         *args: object,
-        after: Iterable[Upstream] = (),
+        after: Upstream | Iterable[Upstream] = (),
         **kwargs: object,
     ) -> Node[R]:
         """A member that calls this task.
 
         It waits for every node among its arguments, and for those in `after`.
         """
+        self._require_open()
+        _require_task(task)
         values = task.handler.bind(args, kwargs)
         found: list[tuple[str, Source]] = []
         # The name of a parameter has nothing that a path would have to escape.
@@ -151,25 +154,45 @@ class Graph:
             task.request(plain if found else values, is_open=bool(found)),
             task.handler.result.decode,
         )
-        if found or after:
-            self._hold(_Waits(node), found, after)
+        others = _listed(after, "after")
+        if found or others:
+            self._hold(_Waits(node), found, others)
         self._nodes[node] = len(self._nodes)
         return node
 
-    def any_of(self, *nodes: Node[R], let_run: bool = False) -> Choice[R]:
+    def any_of(self, *nodes: Node[R] | Iterable[Node[R]], let_run: bool = False) -> Choice[R]:
         """The first that succeeds; the others are cancelled unless they are to be `let_run`."""
-        return Choice(nodes, Policy(Join.ANY_OF, 1, _rest(let_run)))
+        return Choice(self._several(nodes), Policy(Join.ANY_OF, 1, _rest(let_run)))
 
-    def quorum(self, k: int, *nodes: Node[R], let_run: bool = False) -> Choice[list[R]]:
+    def quorum(
+        self, k: int, *nodes: Node[R] | Iterable[Node[R]], let_run: bool = False
+    ) -> Choice[list[R]]:
         """The first k that succeed; as an argument, the list of their results."""
-        return Choice(nodes, Policy(Join.QUORUM, k, _rest(let_run)))
+        chosen = self._several(nodes)
+        return Choice(chosen, Policy(Join.QUORUM, quorum_of(k, len(chosen)), _rest(let_run)))
+
+    def _several(self, given: Sequence[object]) -> list[Node[object]]:
+        """The nodes of a choice, each once, said one by one or as a list."""
+        chosen: dict[Node[object], None] = {}
+        for each in _listed(given[0] if len(given) == 1 else given, "nodes"):
+            if not isinstance(each, Node):
+                raise InvalidInput(
+                    f"a choice cannot wait for {each!r}",
+                    field="nodes",
+                    hint="pass nodes, which `add` returned; a choice waits for their success",
+                )
+            self._require_member(each)
+            chosen[each] = None
+        if not chosen:
+            raise InvalidInput("a choice of nothing", field="nodes", hint="pass nodes")
+        return list(chosen)
 
     def _hold(
-        self, waits: _Waits, found: Iterable[tuple[str, Source]], after: Iterable[Upstream]
+        self, waits: _Waits, found: Iterable[tuple[str, Source]], after: Iterable[object]
     ) -> None:
         for path, upstream in found:
             self._wait(waits, upstream, path)
-        for other in [after] if isinstance(after, (Node, Choice)) else after:
+        for other in after:
             self._wait(waits, other, "")
         self._edges += waits.edges.values()
         self._policies |= waits.policies
@@ -187,15 +210,12 @@ class Graph:
             self._draw(waits, upstream, START, place)
         else:
             raise InvalidInput(
-                f"{upstream!r} is no node", field="after", hint="pass what `add` returned"
+                f"{upstream!r} is not a node", field="after", hint="pass what `add` returned"
             )
 
     def _draw(self, waits: _Waits, on: Condition, group: str, place: str) -> None:
         upstream, kind = on.node, on.kind
-        if upstream not in self._nodes:
-            raise InvalidInput(
-                f"{upstream!r} is not in this graph", field="after", hint="add it to this graph"
-            )
+        self._require_member(upstream)
         edge = waits.edges.get((upstream, group))
         if edge is None:
             waits.edges[upstream, group] = Edge(upstream, waits.node, group, kind, place)
@@ -208,10 +228,19 @@ class Graph:
             )
         edge.argument = PLACES.join(filter(None, (edge.argument, place)))
 
-    async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
-        """Write the whole flow. With a key, submitting the same again answers the same flow."""
+    def _require_member(self, node: Node[object]) -> None:
+        if node not in self._nodes:
+            raise InvalidInput(
+                f"{node!r} is not in this graph", field="after", hint="add it to this graph"
+            )
+
+    def _require_open(self) -> None:
         if self._is_submitted:
             raise InvalidInput("was submitted", field="graph", hint="build a new one")
+
+    async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
+        """Write the whole flow. With a key, submitting the same again answers the same flow."""
+        self._require_open()
         if not self._nodes:
             raise InvalidInput("has no members", field="graph", hint="add some")
         key = None if idempotency_key is None else names.idempotency_key(idempotency_key)
@@ -264,7 +293,25 @@ class Graph:
 
 
 def _rest(let_run: bool) -> OnSatisfied:
-    return OnSatisfied.LET_RUN if let_run else OnSatisfied.CANCEL_REMAINING
+    return OnSatisfied.LET_RUN if flag(let_run, "let_run") else OnSatisfied.CANCEL_REMAINING
+
+
+def _require_task(task: object) -> None:
+    if isinstance(task, Task):
+        return
+    hint = "decorate it with @app.task" if callable(task) else "pass what @app.task made"
+    raise InvalidInput(f"{task!r} is not a task", field="task", hint=hint)
+
+
+def _listed(given: object, field: str) -> Sequence[object]:
+    """What may be said alone or as a list."""
+    if isinstance(given, _SOURCES):
+        return [given]
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+        return list(given)
+    raise InvalidInput(
+        f"expected nodes, got {given!r}", field=field, hint="pass what `add` returned, or a list"
+    )
 
 
 def _require_result(on: Condition, place: str) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
 from flowfabric.core.duration import duration_ms
+from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.flow.summary import FlowSnapshot
@@ -20,7 +21,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cancelling import Backlog, FlowCancel
 from flowfabric.engine.flows import Picture
 from flowfabric.engine.reading import Page
-from flowfabric.errors import InvalidInput, ResultTimeout
+from flowfabric.errors import ResultTimeout
 
 Span = str | int | float | timedelta
 
@@ -83,7 +84,7 @@ class FlowHandle:
         self, *, states: Iterable[State | str] = (), after: str = "", limit: int = 100
     ) -> Page:
         """A page of its members in these states (none: in all), in the order of their ids."""
-        wanted = tuple(_state(each) for each in states)
+        wanted = tuple(word(State, each, "states") for each in states)
         read = self._engine.flows.read
         return await read.members(self.id, states=wanted, after=after, limit=limit)
 
@@ -105,7 +106,7 @@ class FlowHandle:
         `ResultTimeout` says that it takes longer.
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
-        wanted = _policy(policy)
+        wanted = word(CancelPolicy, policy, "policy")
         return await self._engine.flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
 
     async def backlog(self) -> Backlog:
@@ -121,18 +122,3 @@ class FlowHandle:
     async def events(self, node: Member[object]) -> list[Event]:
         """What happened to one member so far, oldest first."""
         return await self.handle(node).events()
-
-
-def _policy(word: CancelPolicy | str) -> CancelPolicy:
-    try:
-        return CancelPolicy(word)
-    except ValueError:
-        known = ", ".join(CancelPolicy)
-        raise InvalidInput(f"{word!r} is no policy", field="policy", hint=known) from None
-
-
-def _state(word: State | str) -> State:
-    try:
-        return State(word)
-    except ValueError:
-        raise InvalidInput(f"{word!r} is no state", field="states", hint=", ".join(State)) from None

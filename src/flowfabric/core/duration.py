@@ -46,8 +46,10 @@ def instant_ms(value: datetime | int, field: str) -> int:
         if moment.utcoffset() is None:
             raise _bad_instant(field, "the datetime has no time zone", _NAIVE_HINT)
         instant = (moment - _EPOCH) // _MILLISECOND
-    elif isinstance(moment, int) and not isinstance(moment, bool):
+    elif type(moment) is int:
         instant = moment
+    elif isinstance(moment, int) and not isinstance(moment, bool):
+        instant = int.__int__(moment)
     else:
         raise _bad_instant(field, f"expected a moment in time, got {type(moment).__name__}")
     if not 0 <= instant <= INSTANT_MS_MAX:

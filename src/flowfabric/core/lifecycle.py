@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from flowfabric.core import names
+from flowfabric.core import exact, names
 from flowfabric.core.duration import instant_ms
 from flowfabric.core.endings import Ending, attempt_of, ended
 from flowfabric.core.ids import ExecutionId
@@ -82,11 +82,11 @@ def submit(
     A member of a flow that waits for others is held back from the beginning (`deps_open`).
     """
     terms = _Terms(
-        order.namespace,
-        order.lane,
-        order.kind,
+        exact.text(order.namespace, "namespace"),
+        exact.text(order.lane, "lane"),
+        exact.text(order.kind, "task"),
         names.note(order.creator, "creator") if order.creator else "",
-        order.policy,
+        exact.text(order.policy, "policy"),
         names.priority(order.priority),
         _instant(order.delay_until_ms, "delay_until_ms"),
         _instant(order.deadline_ms, "deadline"),
@@ -218,14 +218,12 @@ def renew(lease: Lease, now_ms: int, ttl_ms: int) -> Transition:
 
 def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) -> Transition:
     """Say how far it is. What is not said stays as it was."""
-    if pct is not None and not (type(pct) is int and 0 <= pct <= 100):
-        hint = "a whole number from 0 to 100"
-        raise InvalidInput(f"{pct!r} is not a percentage", field="pct", hint=hint)
     patch: dict[str, Value] = {"updated_ms": now_ms}
     if pct is not None:
-        patch["progress_pct"] = pct
+        hint = "a whole number from 0 to 100"
+        patch["progress_pct"] = exact.whole(pct, "pct", hint, low=0, high=100)
     if message is not None:
-        patch["progress_message"] = clip(message)
+        patch["progress_message"] = clip(message, field="message")
     return Transition(lease.id, working(lease), Writer.WORKER, patch)
 
 
@@ -241,7 +239,10 @@ def complete(lease: Lease, now_ms: int, result: bytes, *, leaves_line: bool = Tr
 def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = True) -> Transition:
     """Try again after a pause while the policy allows it, else end as failed."""
     pause = None if failure.fatal else _pause_ms(lease.head, failure.category)
-    detail, category = clip(failure.reason), clip(failure.category, CATEGORY_LIMIT)
+    detail, category = (
+        clip(failure.reason),
+        clip(failure.category, CATEGORY_LIMIT, field="category"),
+    )
     attempt = attempt_of(
         lease.head,
         AttemptLifecycle.ENDED_FAILURE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from flowfabric.core import exact
 from flowfabric.core.ids import Lane, Namespace, TaskName, WorkerName
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 
@@ -33,7 +34,7 @@ _SHOWN_MAX = 60
 
 def lane_name(text: object, field: str = "lane") -> Lane:
     """1 to 64 printable ASCII characters; a space is one of them."""
-    name = _text(text, field, "use the name of a lane, such as 'default'")
+    name = exact.text(text, field, "use the name of a lane, such as 'default'")
     if 0 < len(name) <= LANE_BYTES_MAX and name.isascii() and name.isprintable():
         return Lane(name)
     raise _bad_lane(name, field)
@@ -71,7 +72,7 @@ def idempotency_key(value: object, field: str = "idempotency_key") -> str | None
 def tag_key(text: object, field: str = "tags") -> str:
     """A dotted lower-case name; keys without a dot are reserved for the engine."""
     hint = "write it as 'group.name' with lower-case letters, digits and underscores"
-    key = _text(text, field, hint)
+    key = exact.text(text, field, hint)
     if _TAG_KEY.fullmatch(key) is None:
         raise _refusal(field, f"{_shown(key)} is not a tag key", hint)
     if len(key) > TAG_KEY_BYTES_MAX:
@@ -83,7 +84,7 @@ def tags(mapping: object, field: str = "tags") -> dict[str, str]:
     """A checked copy of up to 64 tags."""
     if not isinstance(mapping, Mapping):
         raise _refusal(
-            field, f"expected a mapping, got {_kind(mapping)}", "pass {'demo.tenant': 'acme'}"
+            field, f"expected a mapping, got {exact.kind(mapping)}", "pass {'demo.tenant': 'acme'}"
         )
     if len(mapping) > TAGS_MAX:
         raise _refusal(
@@ -98,13 +99,8 @@ def priority(value: object, field: str = "priority") -> int:
     """Higher goes first; values outside 0..9000 become the nearest bound."""
     if type(value) is int and PRIORITY_MIN <= value <= PRIORITY_MAX:
         return value
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _refusal(
-            field,
-            f"expected a whole number, got {_kind(value)}",
-            f"use {PRIORITY_MIN} (last) to {PRIORITY_MAX} (first)",
-        )
-    return min(max(value, PRIORITY_MIN), PRIORITY_MAX)
+    number = exact.integer(value, field, f"use {PRIORITY_MIN} (last) to {PRIORITY_MAX} (first)")
+    return min(max(number, PRIORITY_MIN), PRIORITY_MAX)
 
 
 def lease_token(text: object, field: str = "token") -> str:
@@ -114,22 +110,34 @@ def lease_token(text: object, field: str = "token") -> str:
 
 def note(text: object, field: str) -> str:
     """Up to 256 bytes of any text but NUL; may be empty."""
-    return _storable(_text(text, field, "write it as text"), field, NOTE_BYTES_MAX)
+    return _storable(exact.text(text, field), field, NOTE_BYTES_MAX)
+
+
+def group_name(text: object, field: str = "group") -> str:
+    """What a member waits for is called so: 1 to 256 bytes of any text but NUL."""
+    return _sized(text, field, NOTE_BYTES_MAX)
+
+
+def argument_path(text: object, field: str = "argument") -> str:
+    """Where a result goes among the arguments; may be empty."""
+    return _storable(exact.text(text, field), field, BODY_BYTES_MAX)
 
 
 def body(data: object, field: str) -> bytes:
     """An input or a result: at most one mebibyte."""
     if not isinstance(data, bytes):
-        raise _refusal(field, f"expected bytes, got {_kind(data)}", "encode it first")
+        raise _refusal(field, f"expected bytes, got {exact.kind(data)}", "encode it first")
     if len(data) > BODY_BYTES_MAX:
         raise PayloadTooLarge(
             f"{len(data)} bytes are over the limit of {BODY_BYTES_MAX}", field=field
         )
-    return data
+    return data if type(data) is bytes else bytes(data)
 
 
 def _tag_value(value: object, field: str) -> str:
-    return _storable(_text(value, field, "write the value as text"), field, TAG_VALUE_BYTES_MAX)
+    return _storable(
+        exact.text(value, field, "write the value as text"), field, TAG_VALUE_BYTES_MAX
+    )
 
 
 def _word(text: object, field: str, limit_bytes: int) -> str:
@@ -148,7 +156,7 @@ def _word(text: object, field: str, limit_bytes: int) -> str:
 
 
 def _sized(text: object, field: str, limit_bytes: int) -> str:
-    name = _text(text, field, f"use 1 to {limit_bytes} bytes of text")
+    name = exact.text(text, field, f"use 1 to {limit_bytes} bytes of text")
     if not name:
         raise _refusal(field, "must not be empty", f"use 1 to {limit_bytes} bytes of text")
     return _storable(name, field, limit_bytes)
@@ -183,18 +191,8 @@ def _bad_lane(name: str, field: str) -> InvalidInput:
     return _refusal(field, message, hint, code="lane_not_printable", byte_index=index)
 
 
-def _text(value: object, field: str, hint: str) -> str:
-    if not isinstance(value, str):
-        raise _refusal(field, f"expected text, got {_kind(value)}", hint)
-    return value
-
-
 def _is_control(character: str) -> bool:
     return character < " " or "\x7f" <= character <= "\x9f"
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else type(value).__name__
 
 
 def _shown(text: str) -> str:

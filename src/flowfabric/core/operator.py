@@ -15,6 +15,7 @@ import msgspec
 
 from flowfabric.core import names
 from flowfabric.core.endings import Ending, ended_from_outside
+from flowfabric.core.exact import word
 from flowfabric.core.leases import lose
 from flowfabric.core.model import Admission, Execution, Lease, Loss, Value, Writer
 from flowfabric.core.policy import parse_policy
@@ -73,6 +74,7 @@ def cancel(
     row: Execution, now_ms: int, reason: str, *, source: Source, lease: Lease | None = None
 ) -> Transition:
     """End it as cancelled, from any state that is not the end."""
+    source = word(Source, source, "source")
     if row.state in TERMINAL:
         raise not_active(row)
     if source is Source.LEASE_HOLDER and row.state not in RUNNABLE:
@@ -99,6 +101,7 @@ def fence_required() -> InvalidInput:
 
 def expire(row: Execution, now_ms: int, reason: ExpireReason) -> Transition | None:
     """End it as expired; None when it is over already."""
+    reason = word(ExpireReason, reason, "reason")
     if row.state in TERMINAL:
         return None
     ending = Ending(Outcome.EXPIRED, reason, reason)
@@ -176,6 +179,7 @@ def change_priority(row: Execution, now_ms: int, priority: int) -> Transition:
     """Only what waits for a worker has a place in the queue to change."""
     if row.state is not State.WAITING:
         raise not_eligible(row)
+    priority = names.priority(priority)
     patch: dict[str, Value] = {"priority": priority, "updated_ms": now_ms}
     line = LogLine("priority_changed", {"from": row.priority, "to": priority})
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
@@ -201,6 +205,7 @@ _GATES: dict[Reason, Admission] = {
 
 def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> Transition:
     """Keep it from running: until it is unblocked or, at a gate, until the gate is asked again."""
+    reason = word(Reason, reason, "reason")
     _require_runnable(row)
     if reason is Reason.PAUSED_BY_OPERATOR:
         facts = msgspec.structs.replace(facts_of(row), paused=True)
@@ -218,7 +223,7 @@ def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> T
             hint=f"one of paused_by_operator, {', '.join(_GATES)}",
         )
     patch = _gates(facts, now_ms)
-    line = LogLine("blocked", {"reason": reason, "detail": clip(detail)})
+    line = LogLine("blocked", {"reason": reason, "detail": clip(detail, field="detail")})
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
 
 
@@ -226,7 +231,8 @@ def unblock(row: Execution, now_ms: int, expected: Reason | None = None) -> Tran
     """Take away the block that shows. Whatever else keeps it from running still does."""
     _require_runnable(row)
     shown = _shown_block(row)
-    if shown is None or (expected is not None and expected is not shown):
+    wanted = shown if expected is None else word(Reason, expected, "expected")
+    if shown is None or wanted is not shown:
         raise not_eligible(row)
     if shown is Reason.PAUSED_BY_OPERATOR:
         facts = msgspec.structs.replace(facts_of(row), paused=False)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.duration import earliest
+from flowfabric.core.exact import text
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
 from flowfabric.core.ids import ExecutionId, FlowId, partitions_among
@@ -255,9 +256,9 @@ def refuse_doubles(names: Sequence[str]) -> None:
         raise IllegalTransition(f"two changes of {double} in one call")
 
 
-def clip(text: str, limit_bytes: int = DETAIL_LIMIT) -> str:
+def clip(said: str, limit_bytes: int = DETAIL_LIMIT, *, field: str = "reason") -> str:
     """What people say, within the limit of a log line, as text that every store can keep."""
-    data = text.translate(_CONTROLS).encode(errors="replace")
+    data = text(said, field).translate(_CONTROLS).encode(errors="replace")
     if len(data) <= limit_bytes:
         return data.decode()
     return data[: limit_bytes - 3].decode(errors="ignore") + "…"

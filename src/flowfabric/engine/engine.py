@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from flowfabric.core import lifecycle, names, operator, refusal
+from flowfabric.core import exact, lifecycle, names, operator, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
 from flowfabric.core.ids import (
     ExecutionId,
@@ -200,7 +200,7 @@ class Engine:
         return Claim(
             namespace=self.namespace,
             lanes=await self.lanes.serving(tuple(wanted)),
-            limit=min(follow.limit, BATCH_LIMIT),
+            limit=min(exact.integer(follow.limit, "limit", "0 or more"), BATCH_LIMIT),
             worker=names.worker_name(follow.worker),
             token=names.lease_token(follow.token),
             ttl_ms=follow.ttl_ms,
@@ -394,7 +394,7 @@ class Engine:
 
     async def set_lane(self, name: str, state: LaneState) -> None:
         """Pause, resume, drain or disable a lane. Other processes follow within a second."""
-        await self.lanes.set(names.lane_name(name), state)
+        await self.lanes.set(names.lane_name(name), exact.word(LaneState, state, "state"))
 
     # -- the two roads to the store ---------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
@@ -272,7 +273,7 @@ class Flows:
     ) -> FlowCancel:
         """Take no more members, and cancel those that the policy names: in the background, or at
         most so long while the caller waits. `ResultTimeout` says that it goes on without him."""
-        wanted = CancelPolicy(policy)
+        wanted = word(CancelPolicy, policy, "policy")
         return await self._cancelling.cancel(id, wanted, reason, wait_ms=wait_ms)
 
     async def wait_cancelled(self, id: FlowId, wait_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 `FaultyStore` wraps any store. What it is told to break is data: which verb, which call of it, and
 how. Everything else goes through unchanged, and time is never spent: a delay is a hook that the
-test awaits in.
+test awaits in. What is written through it must have the exact types of its columns.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.store.hints import Hints
 from flowfabric.store.protocol import Store
 from flowfabric.store.trips import Trips
+from flowfabric.testing.exact_columns import (
+    inexact,
+    inexact_submissions,
+    inexact_transitions,
+    require_exact,
+)
 
 T = TypeVar("T")
 Hook = Callable[[], Awaitable[None]]
@@ -151,6 +157,7 @@ class FaultyStore:
         return await self._call(Verb.NOW, self.inner.now)
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
+        require_exact(inexact_submissions(batch))
         return await self._call(Verb.INSERT, lambda: self.inner.insert(batch, now_ms))
 
     async def claim(self, ask: Claim) -> list[Lease]:
@@ -159,14 +166,17 @@ class FaultyStore:
     async def apply(
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
     ) -> list[Applied | Rejected]:
+        require_exact(inexact_transitions(transitions))
         return await self._call(
             Verb.APPLY, lambda: self.inner.apply(transitions, now_ms, urgent=urgent)
         )
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
+        require_exact(inexact(changes))
         return await self._call(Verb.COMMIT, lambda: self.inner.commit(changes, now_ms))
 
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
+        require_exact(said for changes in batch for said in inexact(changes))
         return await self._call(Verb.COMMIT_EACH, lambda: self.inner.commit_each(batch, now_ms))
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:

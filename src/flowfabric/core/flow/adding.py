@@ -18,6 +18,7 @@ from flowfabric.core.flow.graph import (
     check_circles,
     check_links,
     check_partition,
+    exact_links,
     groups_of,
 )
 from flowfabric.core.flow.growing import attach, grow
@@ -47,6 +48,7 @@ def add(
 ) -> None:
     """Write them all; what they wait for may have happened, or be impossible, already."""
     require_open(work.flow)
+    new = msgspec.structs.replace(new, links=exact_links(new.links))
     _check(work, new, members, counts)
     groups = groups_of(work.flow.id, new.links, new.policies)
     drawn = [_draw(work, group, new.links) for group in groups]

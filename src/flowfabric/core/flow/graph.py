@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from flowfabric.core import names
+from flowfabric.core import exact, names
+from flowfabric.core.duration import instant_ms
 from flowfabric.core.flow.model import (
     START,
     Edge,
@@ -90,17 +91,19 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
     Those of a staged flow are all held back, until the flow is opened.
     """
     places = {order.id: place for place, order in enumerate(plan.orders)}
-    check_links(plan.links, places)
+    links = exact_links(plan.links)
+    check_links(links, places)
     check_partition(plan.id, places, counts)
-    groups = groups_of(plan.id, plan.links, plan.policies)
+    groups = groups_of(plan.id, links, plan.policies)
     # What only ever waits for what was said before it waits in no circle.
-    if any(places[link.upstream] > places[link.downstream] for link in plan.links):
-        check_circles((link.upstream, link.downstream) for link in plan.links)
+    if any(places[link.upstream] > places[link.downstream] for link in links):
+        check_circles((link.upstream, link.downstream) for link in links)
     waiting = {group.downstream for group in groups}
     members = [
         submit(order, now_ms, flow=plan.id, deps_open=is_staged or order.id in waiting)
         for order in plan.orders
     ]
+    deadline_ms = None if plan.deadline_ms is None else instant_ms(plan.deadline_ms, "deadline")
     flow = Flow(
         id=plan.id,
         namespace=names.namespace_name(plan.namespace),
@@ -108,17 +111,45 @@ def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = 
         creator=names.note(plan.creator, "creator") if plan.creator else "",
         created_ms=now_ms,
         updated_ms=now_ms,
-        digest=plan.digest,
-        deadline_ms=plan.deadline_ms,
-        due_ms=plan.deadline_ms,
+        digest=names.note(plan.digest, "digest") if plan.digest else "",
+        deadline_ms=deadline_ms,
+        due_ms=deadline_ms,
         total=len(members),
-        edges=len(plan.links),
-        graph_revision=len(members) + len(plan.links),
+        edges=len(links),
+        graph_revision=len(members) + len(links),
         is_open=not is_staged,
         retention=encode_retention(plan.retention),
-        keep_until_ms=plan.keep_until_ms,
+        keep_until_ms=instant_ms(plan.keep_until_ms, "keep_until_ms"),
     )
-    return Drawn(flow, members, edges_of(plan.id, plan.links, now_ms), groups)
+    return Drawn(flow, members, edges_of(plan.id, links, now_ms), groups)
+
+
+def exact_links(links: Sequence[Link]) -> Sequence[Link]:
+    """The edges with every column of its exact type."""
+    return links if all(map(_is_exact, links)) else [exact_link(link) for link in links]
+
+
+def exact_link(link: Link) -> Link:
+    if _is_exact(link):
+        return link
+    return msgspec.structs.replace(
+        link,
+        kind=exact.word(EdgeKind, link.kind, "kind"),
+        group=names.group_name(link.group),
+        argument=names.argument_path(link.argument),
+    )
+
+
+def _is_exact(link: Link) -> bool:
+    """Whether there is nothing to look at more closely."""
+    group, argument = link.group, link.argument
+    return (
+        type(link.kind) is EdgeKind
+        and (group is START or (type(group) is str and group.isidentifier()))
+        and type(argument) is str
+        and argument.isascii()
+        and argument.isprintable()
+    )
 
 
 def check_links(links: Iterable[Link], known: Container[ExecutionId]) -> None:
@@ -144,7 +175,7 @@ def check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: Partit
     partition = flow_partition(flow, counts)
     begin = execution_id(partition, "")
     for id in members:
-        if not id.startswith(begin):
+        if not exact.text(id, "execution_id").startswith(begin):
             raise InvalidInput(
                 f"{id} is not in the partition of its flow",
                 field="execution_id",
@@ -187,26 +218,31 @@ def groups_of(
 
 
 def group_of(flow: FlowId, key: GroupKey, policy: Policy, n: int, *, sealed: bool = True) -> Group:
-    check_policy(policy, n if sealed else K_MAX)
+    policy = exact_policy(policy, n if sealed else K_MAX)
     return Group(
         flow=flow,
         downstream=key.downstream,
-        name=key.name,
+        name=names.group_name(key.name),
         join=policy.join,
-        k=policy.k if policy.join is Join.QUORUM else 1,
+        k=policy.k,
         on_satisfied=policy.on_satisfied,
         sealed=sealed,
         n=n,
     )
 
 
-def check_policy(policy: Policy, n: int) -> None:
-    if policy.join is Join.QUORUM and not 1 <= policy.k <= n:
-        raise InvalidInput(
-            f"a quorum of {policy.k} cannot be reached",
-            field="k",
-            hint=f"k must be at least 1 and at most {n}",
-        )
+def exact_policy(policy: Policy, n: int) -> Policy:
+    """The policy with every column of its exact type; `n` upstreams are there to succeed."""
+    if policy is _ALL_OF:
+        return policy
+    join = exact.word(Join, policy.join, "join")
+    k = quorum_of(policy.k, n) if join is Join.QUORUM else 1
+    return Policy(join, k, exact.word(OnSatisfied, policy.on_satisfied, "on_satisfied"))
+
+
+def quorum_of(k: object, n: int) -> int:
+    """How many of `n` must succeed: a number that can be reached."""
+    return exact.whole(k, "k", f"k must be at least 1 and at most {n}", low=1, high=n)
 
 
 def edges_of(flow: FlowId, links: Iterable[Link], now_ms: int) -> list[Edge]:

@@ -13,7 +13,7 @@ import msgspec
 from flowfabric.core.flow.cancel import require_open
 from flowfabric.core.flow.dispatch import decide, move
 from flowfabric.core.flow.edges import bucket, pin, verdict
-from flowfabric.core.flow.graph import Link, Policy, check_links, check_policy, group_of
+from flowfabric.core.flow.graph import Link, Policy, check_links, exact_link, group_of
 from flowfabric.core.flow.join import needed
 from flowfabric.core.flow.members import hold
 from flowfabric.core.flow.model import (
@@ -74,6 +74,7 @@ def grow(work: Round, *, members: int = 0, edges: int = 0) -> None:
 
 def link(work: Round, new: Link, edges: Sequence[Edge], members: Iterable[ExecutionId]) -> Group:
     """Draw one edge between members; answers the group it belongs to."""
+    new = exact_link(new)
     check_links([new], set(members))
     _check_circle(new, edges)
     key = GroupKey(new.downstream, new.group)
@@ -162,7 +163,6 @@ def seal(work: Round, key: GroupKey) -> Group:
 def set_policy(work: Round, key: GroupKey, policy: Policy) -> bool:
     """How a downstream will join; False when it is so already. It must come before the edges."""
     require_open(work.flow)
-    check_policy(policy, 2**31 - 1)
     wanted = group_of(work.flow.id, key, policy, 0, sealed=False)
     group = work.group(key)
     if group is not None and _policy_of(group) == _policy_of(wanted):

@@ -13,6 +13,7 @@ from flowfabric.core.flow.summary import encode_summary, summarize
 from flowfabric.core.model import Value
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.core.states import Outcome
+from flowfabric.errors import InvalidInput
 
 # Which counter of a flow, and which stored state of a member, an outcome is.
 COUNTERS: dict[Outcome, str] = {
@@ -47,8 +48,16 @@ def purge_ms_of(flow: Flow, ends: Mapping[Outcome, int], now_ms: int) -> int:
 
 def encode_retention(retention: RetentionPolicy) -> str:
     """The stored form; empty for one that says nothing."""
-    is_default = retention == DEFAULT.retention_policy
-    return "" if is_default else msgspec.json.encode(retention).decode()
+    if retention == DEFAULT.retention_policy:
+        return ""
+    try:
+        text = msgspec.json.encode(retention)
+        _retention.decode(text)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise InvalidInput(
+            str(error), field="retention", hint="whole milliseconds for each way to end"
+        ) from error
+    return text.decode()
 
 
 def retention_of_flow(text: str) -> RetentionPolicy:

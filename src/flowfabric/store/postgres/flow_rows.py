@@ -76,7 +76,7 @@ _NAMED: Mapping[str, slice] = {
     "line": slice(2, 3),
     "execution": slice(0, 1),
 }
-_raw = msgspec.json.Decoder(list[list[Value]])
+_raw = msgspec.json.Decoder(list[list[Value | float]])
 
 
 class Reader:

@@ -43,7 +43,7 @@ ALL_OF_LINE = _listed(LINE_NAMES)
 ALL_OF_EDGE = _listed(EDGE_NAMES)
 ALL_OF_GROUP = _listed(GROUP_NAMES)
 
-_raw = msgspec.json.Decoder(list[list[Value]])
+_raw = msgspec.json.Decoder(list[list[Value | float]])
 
 
 class Reader:
@@ -69,7 +69,7 @@ class Reader:
         text: str,
         decoder: msgspec.json.Decoder[list[T]],
         kind: type[T],
-        name: Callable[[list[Value]], str],
+        name: Callable[[list[Value | float]], str],
     ) -> list[T]:
         try:
             return decoder.decode(text)

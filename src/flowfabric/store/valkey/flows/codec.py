@@ -42,14 +42,15 @@ def _teller(kind: type[msgspec.Struct], names: Sequence[str]) -> Callable[[objec
     values_of = attrgetter(*names)
     usual = [(name, _USUAL[kind][name]) for name in names]
 
-    # Records that are written at one time are mostly alike.
-    @lru_cache(maxsize=512)
-    def told(values: tuple[object, ...]) -> str:
+    # Records that are written at one time are mostly alike; what is equal but of another type
+    # (5 and 5.0, 1 and True) is not.
+    @lru_cache(maxsize=512, typed=True)
+    def told(*values: object) -> str:
         named = zip(usual, values, strict=True)
         columns = {name: value for (name, normal), value in named if value != normal}
         return _encode(columns).decode() if columns else ""
 
-    return lambda record: told(values_of(record))
+    return lambda record: told(*values_of(record))
 
 
 def _all_but(kind: type[msgspec.Struct], *names: str) -> list[str]:
