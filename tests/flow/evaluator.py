@@ -28,11 +28,18 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """Who waits for whom and by which kind of edge. The order of the edges is that of the dict."""
+    """Who waits for whom and by which kind of edge. The order of the edges is that of the dict.
+    `passing`: those that hand a result on."""
 
     size: int
     edges: dict[Pair, str]
     rules: dict[int, Rule]
+    passing: frozenset[Pair] = frozenset()
+
+    def wants_success(self, pair: Pair) -> bool:
+        """Whether only a success gives the downstream what it waits for."""
+        kind = self.edges[pair]
+        return kind == "success_only" or (kind == "completion" and pair in self.passing)
 
     def entering(self, down: int) -> list[Pair]:
         return [pair for pair in self.edges if pair[1] == down]
@@ -117,9 +124,10 @@ class _Draft:
         return IMPOSSIBLE if width - self.count(down, IMPOSSIBLE) < rule.need else PENDING
 
     def is_needed(self, up: int, besides: int) -> bool:
-        """Whether a group that is not decided waits for this member."""
+        """Whether a group that is not decided wants this member to succeed."""
         waits = [pair for pair in self.graph.leaving(up) if self.edges[pair].state == PENDING]
-        return any(down != besides and self.groups[down] == PENDING for _, down in waits)
+        wants = [pair for pair in waits if self.graph.wants_success(pair)]
+        return any(down != besides and self.groups[down] == PENDING for _, down in wants)
 
 
 def dispatched(graph: Graph, seen: Situation) -> Situation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
-from flowfabric.core.flow.model import GroupState, Join, LineKind, OnSatisfied
+from flowfabric.core.flow.model import EdgeKind, GroupState, Join, LineKind, OnSatisfied
 from flowfabric.core.states import State
 from flowfabric.engine import telemetry
 from flowfabric.engine.dispatcher import LEASE_MS
@@ -179,6 +179,52 @@ async def test_a_loser_that_is_needed_again_before_its_cancel_goes_on(desk: Flow
     assert await desk.states("bc") == {"b": "waiting", "c": "cancelled"}
     group = await desk.group("x")
     assert (group.cancel_owed, group.owed, await desk.lines()) == (False, "", [])
+
+
+WAITS: dict[str, tuple[Link, bool]] = {
+    "its success": (Link(member("b"), member("y")), True),
+    "its result if there is one": (
+        Link(member("b"), member("y"), EdgeKind.COMPLETION, argument="n"),
+        True,
+    ),
+    "any end": (Link(member("b"), member("y"), EdgeKind.COMPLETION), False),
+    "its end": (Link(member("b"), member("y"), EdgeKind.ORDER), False),
+    "its failure": (Link(member("b"), member("y"), EdgeKind.FAILURE), False),
+}
+
+
+@pytest.mark.parametrize("wish", WAITS)
+async def test_a_loser_goes_on_only_if_another_member_wants_its_success(
+    desk: FlowDesk, wish: str
+) -> None:
+    link, is_wanted = WAITS[wish]
+    edges = [*links("a>x b>x"), link]
+    await desk.draw(plan("abxy", edges, policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    running = await desk.start("b")
+    await desk.ended("a")
+    if is_wanted:
+        assert await desk.states("by") == {"b": "active", "y": "blocked_dependencies"}
+        await desk.engine.complete(running, b"1")
+        await desk.dispatch()
+    else:
+        assert await desk.state("b") is State.CANCELLED
+    # The clean-up runs, whichever way its upstream ended.
+    assert await desk.states("xy") == {"x": "waiting", "y": "waiting"}
+    assert await desk.lines() == []
+
+
+@pytest.mark.parametrize("wish", WAITS)
+async def test_an_edge_drawn_before_the_cancel_keeps_a_loser_if_it_wants_its_success(
+    desk: FlowDesk, wish: str
+) -> None:
+    link, is_wanted = WAITS[wish]
+    await desk.draw(plan("abxy", "a>x b>x", policies={"x": Policy(Join.ANY_OF, 1, CANCEL)}))
+    await desk.end("a")
+    await dispatch_once(desk)
+    await desk.engine.flows.build.link(FLOW, link)
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert (await desk.state("b") is State.WAITING) is is_wanted
 
 
 @pytest.mark.case("FL-056")

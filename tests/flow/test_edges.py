@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.core.flow.edges import Bucket, bucket, outcome_of, verdict
-from flowfabric.core.flow.model import EdgeKind, EdgeState
+from flowfabric.core.flow.edges import Bucket, bucket, outcome_of, verdict, wants_success
+from flowfabric.core.flow.model import Edge, EdgeKind, EdgeState
 from flowfabric.core.states import Outcome
+from flowfabric.testing.flows import FLOW, member
 
 ENDS = [outcome for outcome in Outcome if outcome is not Outcome.NONE]
 WRONG = {Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED}
@@ -26,6 +27,23 @@ def test_what_an_end_means_for_an_edge(kind: EdgeKind, outcome: Outcome) -> None
     expected = outcome in SATISFIED_BY[kind]
     assert (verdict(kind, outcome) is EdgeState.SATISFIED) is expected
     assert (verdict(kind, outcome) is EdgeState.IMPOSSIBLE) is not expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument", "wants"),
+    [
+        (EdgeKind.SUCCESS_ONLY, "", True),
+        (EdgeKind.SUCCESS_ONLY, "n", True),
+        (EdgeKind.COMPLETION, "", False),
+        (EdgeKind.COMPLETION, "n", True),
+        (EdgeKind.FAILURE, "", False),
+        (EdgeKind.ORDER, "", False),
+    ],
+)
+def test_which_edges_want_a_success(kind: EdgeKind, argument: str, wants: bool) -> None:
+    a, b = member("a"), member("b")
+    edge = Edge(flow=FLOW, upstream=a, downstream=b, kind=kind, argument=argument)
+    assert wants_success(edge) is wants
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,12 @@ PROGRESS_EVERY = 100
 
 
 class World(NamedTuple):
-    """Members by number, each waits only for smaller ones; what they come to, and what is done."""
+    """Members by number, each waits only for smaller ones, and edges that are `passing` hand on
+    results; what they come to, and what is done."""
 
     size: int
     edges: dict[tuple[int, int], EdgeKind]
+    passing: frozenset[tuple[int, int]]
     policies: dict[int, Policy]
     succeeds: list[list[bool]]
     stumbles: list[int]
@@ -67,6 +69,11 @@ def world_of(seed: int) -> World:
     edges = {
         pair: chance.choice([*usual, *EdgeKind]) for pair in pairs if chance.random() < density
     }
+    passing = frozenset(
+        pair
+        for pair, kind in edges.items()
+        if kind in (EdgeKind.SUCCESS_ONLY, EdgeKind.COMPLETION) and chance.random() < 0.5
+    )
     policies: dict[int, Policy] = {}
     for down in sorted({down for _, down in edges}):
         width = sum(pair[1] == down for pair in edges)
@@ -77,12 +84,17 @@ def world_of(seed: int) -> World:
     stumbles = [chance.choice((0, 0, 0, 1, 2)) for _ in range(size)]
     names = chance.choices(list(OFTEN), list(OFTEN.values()), k=chance.randint(size, 5 * size))
     acts = [(name, chance.randrange(1_000)) for name in names]
-    return World(size, edges, policies, succeeds, stumbles, acts)
+    return World(size, edges, passing, policies, succeeds, stumbles, acts)
 
 
 def planned(world: World, flow: FlowId) -> Plan:
     links = [
-        Link(member(BASE + up, flow), member(BASE + down, flow), kind)
+        Link(
+            member(BASE + up, flow),
+            member(BASE + down, flow),
+            kind,
+            argument=f"from_{up}" if (up, down) in world.passing else "",
+        )
         for (up, down), kind in world.edges.items()
     ]
     policies = {BASE + down: policy for down, policy in world.policies.items()}
@@ -99,7 +111,8 @@ def graph_of(world: World) -> Graph:
         is_choice = wanted.join is not Join.ALL_OF
         cancels = is_choice and wanted.on_satisfied is OnSatisfied.CANCEL_REMAINING
         rules[down] = Rule(need, cancels)
-    return Graph(world.size, {pair: str(kind) for pair, kind in world.edges.items()}, rules)
+    kinds = {pair: str(kind) for pair, kind in world.edges.items()}
+    return Graph(world.size, kinds, rules, world.passing)
 
 
 class Play:

@@ -56,6 +56,20 @@ def _satisfies(kind: EdgeKind, outcome: Outcome) -> bool:
             assert_never(kind)
 
 
+def wants_success(edge: Edge) -> bool:
+    """Whether the downstream has something from a success of the upstream that no other end gives:
+    then the upstream is not superfluous as long as this edge is pending."""
+    match edge.kind:
+        case EdgeKind.SUCCESS_ONLY:
+            return True
+        case EdgeKind.COMPLETION:
+            return bool(edge.argument)
+        case EdgeKind.FAILURE | EdgeKind.ORDER:
+            return False
+        case _:
+            assert_never(edge.kind)
+
+
 @cache
 def bucket(state: EdgeState, outcome: Outcome) -> Bucket:
     """The counter that a resolved edge belongs to."""

@@ -1,8 +1,8 @@
 """Upstreams that a decided group no longer needs: who is owed a cancel, and how it is paid.
 
 The list is made in the commit of the decision and shrinks as its members are cancelled, through
-the one routine that ends an execution. An upstream that another open group still waits for is
-not on it.
+the one routine that ends an execution. An upstream whose success another open group still wants is
+not on it; one that others only wait to end, or to fail, is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.flow.changes import Resolution
+from flowfabric.core.flow.edges import wants_success
 from flowfabric.core.flow.model import (
     Edge,
     EdgeState,
@@ -79,10 +80,10 @@ def owe(work: Round, decided: Sequence[Group], around: View, beyond: View) -> No
 
 
 def _feeds(edges: Iterable[Edge]) -> dict[ExecutionId, list[GroupKey]]:
-    """The groups that wait for each upstream."""
+    """The groups that want the success of each upstream."""
     found: dict[ExecutionId, list[GroupKey]] = {}
     for edge in edges:
-        if edge.state is EdgeState.PENDING:
+        if edge.state is EdgeState.PENDING and wants_success(edge):
             found.setdefault(edge.upstream, []).append(edge.group_key)
     return found
 
@@ -122,7 +123,7 @@ class Around(NamedTuple):
 def on_cancel_siblings(work: Round, line: Line, group: Group | None, around: Around) -> int:
     """Cancel the next members of the list; the last one clears flag and line. Answers how many.
 
-    One that a group waits for by now, which was drawn or opened after the decision, is let go.
+    One whose success a group wants by now, which was drawn or opened after the decision, is let go.
     """
     if group is None and group_name(line) in around.unreadable:
         work.put_back(line)

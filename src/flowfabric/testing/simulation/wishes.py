@@ -124,12 +124,17 @@ class Wishes:
             retention=self._retention(),
         )
 
+    def _link(self, up: ExecutionId, id: ExecutionId, kind: EdgeKind) -> Link:
+        passes = kind in (EdgeKind.SUCCESS_ONLY, EdgeKind.COMPLETION)
+        argument = "given" if passes and self._chance.random() < 0.5 else ""
+        return Link(up, id, kind, argument=argument)
+
     def links(self, known: list[ExecutionId], id: ExecutionId) -> tuple[list[Link], Policy | None]:
         """What one member waits for, and how."""
         chance = self._chance
         ups = chance.sample(known, min(len(known), chance.choice((0, 1, 1, 2, 3, 4))))
         kinds = [EdgeKind.SUCCESS_ONLY] * 6 + [*EdgeKind]
-        links = [Link(up, id, chance.choice(kinds)) for up in ups]
+        links = [self._link(up, id, chance.choice(kinds)) for up in ups]
         if not ups or chance.random() < 0.4:
             return links, None
         join = chance.choice(list(Join))
