@@ -21,7 +21,12 @@ OFF_MS = 5_000
 @pytest.fixture(params=[-OFF_MS, OFF_MS], ids=["slow", "fast"])
 def off(request: pytest.FixtureRequest, store: Store) -> Engine:
     """An engine whose clock is off, and which has not asked the store for its time."""
-    return Engine(store, clock=VirtualClock(START_MS + int(request.param)))
+    return elsewhere(store, START_MS + int(request.param))
+
+
+def elsewhere(store: Store, now_ms: int) -> Engine:
+    """An engine in a process of its own, with this clock."""
+    return Engine(FaultyStore(store), clock=VirtualClock(now_ms))
 
 
 async def test_a_submit_is_dated_by_the_store(desk: Desk, off: Engine) -> None:
@@ -57,15 +62,15 @@ async def test_a_lane_is_set_by_an_engine_whose_clock_is_off(desk: Desk, off: En
 
 async def test_a_fast_timekeeper_takes_nobodys_lease(desk: Desk, store: Store) -> None:
     lease = await desk.running()
-    fast = Engine(store, clock=VirtualClock(lease.until_ms + 1))
-    swept = await Timekeeper(store, fast.clock).run_once()
+    fast = elsewhere(store, lease.until_ms + 1)
+    swept = await Timekeeper(fast.store, fast.clock).run_once()
     assert (swept.processed, swept.errors) == (0, 0)
     assert (await desk.head(lease.id)).state is State.ACTIVE
     assert fast.clock.now_ms() == desk.clock.now_ms()
 
 
 async def test_a_small_difference_is_nobodys_business(desk: Desk, store: Store) -> None:
-    near = Engine(store, clock=VirtualClock(START_MS + SKEW_LIMIT_MS))
+    near = elsewhere(store, START_MS + SKEW_LIMIT_MS)
     await near.submit([order()])
     assert (await desk.head(order().id)).created_ms == desk.clock.now_ms() + SKEW_LIMIT_MS
 
@@ -80,8 +85,9 @@ async def test_opening_asks_the_store_for_its_time(store: Store, clock: VirtualC
 
 
 async def test_a_clock_that_was_set_back_keeps_no_old_lanes(desk: Desk, store: Store) -> None:
-    fast = Engine(store, clock=VirtualClock(START_MS + 3_600_000))
+    fast = elsewhere(store, START_MS + 3_600_000)
     assert await fast.lanes.state(LANE) is LaneState.ACTIVE
+    store.caller_clock = desk.engine.clock
     await desk.engine.set_lane(LANE, LaneState.PAUSED)
     await fast.open()
     assert await fast.lanes.state(LANE) is LaneState.PAUSED

@@ -335,7 +335,7 @@ async def test_a_group_that_is_decided_again_owes_its_cancels_anew(
     await desk.draw(plan("abc", "a>c b>c", policies={"c": race}))
     await desk.end("a")
     work = Job(await desk.flow(), await desk.lines(), desk.clock.now_ms())
-    assert await Rounds(desk.store, Telemetry()).run([work], desk.clock.now_ms(), 0) == [True]
+    assert await Rounds(desk.store, Telemetry()).run([work], desk.clock.now_ms) == [True]
     assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_SIBLINGS]
     await desk.engine.replay(member("a"), downstream=True)
     desk.clock.advance(pause_ms)

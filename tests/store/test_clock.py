@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from flowfabric.store.clock import FollowingClock, SystemClock
+import pytest
+
+from flowfabric.errors import ClockSkew
+from flowfabric.store.clock import (
+    SKEW_LIMIT_MS,
+    FollowingClock,
+    SteadyClock,
+    SystemClock,
+    arriving_ms,
+)
 from flowfabric.testing.clock import VirtualClock
 
 SECOND = 1_000_000_000
@@ -60,3 +69,38 @@ def test_a_following_clock_keeps_the_distance_that_the_store_told() -> None:
     assert clock.now_ms() == 9_000
     local.advance(250)
     assert clock.now_ms() == 9_250
+
+
+def test_an_answer_that_was_long_under_way_sets_no_clock_that_may_be_right() -> None:
+    local = VirtualClock(5_000)
+    clock = FollowingClock(local)
+    asked_ms = clock.now_ms()
+    local.advance(3_000)
+    clock.follow(5_100, asked_ms)
+    assert clock.now_ms() == 8_000
+
+
+def test_a_clock_that_is_off_is_set_to_the_middle_of_the_round_trip() -> None:
+    local = VirtualClock(5_000)
+    clock = FollowingClock(local)
+    asked_ms = clock.now_ms()
+    local.advance(100)
+    clock.follow(9_000, asked_ms)
+    assert clock.now_ms() == 9_050
+
+
+def test_a_steady_clock_does_not_care_for_a_machine_whose_clock_is_set() -> None:
+    machine = Machine()
+    clock = SteadyClock(lambda: machine.wall_ns, lambda: machine.steady_ns)
+    machine.pass_seconds(7)
+    machine.wall_ns += 3_600 * SECOND
+    assert clock.now_ms() == 1_007_000
+
+
+def test_a_decision_may_be_old_and_is_never_in_the_future() -> None:
+    caller = FollowingClock(VirtualClock(100_000))
+    assert arriving_ms(None, 7) == 7
+    assert arriving_ms(caller, 7) == 100_000
+    assert arriving_ms(caller, 100_000 + SKEW_LIMIT_MS) == 100_000
+    with pytest.raises(ClockSkew, match="501 ms in the future"):
+        arriving_ms(caller, 100_001 + SKEW_LIMIT_MS)

@@ -21,9 +21,8 @@ T = TypeVar("T")
 
 PAUSES_SECONDS = (0.005, 0.010)
 CONFLICT_PAUSES_SECONDS = (0.005, 0.010, 0.020, 0.040, 0.080)
-# A call that was under way for so long may have been refused for that, and for no clock.
-LATE_SECONDS = 0.25
 LATE_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
+_SLOW = "look at the load of the store and at the network to it"
 
 
 async def persistently(clock: FollowingClock, call: Callable[[bool], Awaitable[T]]) -> T:
@@ -33,18 +32,14 @@ async def persistently(clock: FollowingClock, call: Callable[[bool], Awaitable[T
     """
     is_repeated = False
     troubles, delays = iter(PAUSES_SECONDS), iter(LATE_PAUSES_SECONDS)
-    time = asyncio.get_running_loop().time
     while True:
-        began = time()
         try:
             return await call(is_repeated)
         except ClockSkew as skew:
-            if skew.store_now_ms is not None:
-                clock.follow(skew.store_now_ms)
-            is_late = time() - began >= LATE_SECONDS
+            is_late = clock.learn(skew)
             pause = next(delays if is_late else troubles, None)
             if pause is None and is_late:
-                raise StoreUnavailable(f"calls take {time() - began:.1f} s to arrive") from skew
+                raise StoreUnavailable("the store answers slowly", hint=_SLOW) from skew
             if pause is None:
                 raise
             # Of several calls some may have arrived in time.

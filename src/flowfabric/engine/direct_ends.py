@@ -105,7 +105,7 @@ class DirectEnds:
         if claim is not None:
             self._offer(jobs, claim)
         try:
-            answers = await self._rounds.run(jobs, now_ms, 0)
+            answers = await self._rounds.run(jobs, lambda: now_ms)
         except FlowFabricError:
             # Whether it was written is unknown; the usual road finds out.
             for job in jobs:

@@ -23,7 +23,8 @@ from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
 from flowfabric.engine.direct import look
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.loop import Loop
-from flowfabric.engine.rounds import Job, Rounds
+from flowfabric.engine.round_size import FLOWS, RoundSize
+from flowfabric.engine.rounds import Job, Outlived, Rounds
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import Conflict, FlowFabricError, InvalidInput, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
@@ -34,7 +35,6 @@ LEASE_MS = 4_000
 NET_SECONDS = 5.0
 # When what somebody took who then died is free again; he may have taken it a while after the hint.
 TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
-FLOWS = 200
 FLIGHTS = 2
 BUSY_TRIES = 3
 BACK_MS = 20
@@ -56,6 +56,7 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._rounds = Rounds(store, self.counts, known)
+        self._size = RoundSize()
         self._ended: dict[FlowId, list[ExecutionId]] = {}
         self._hinted: dict[FlowId, int] = {}
         self._working: set[FlowId] = set()
@@ -229,9 +230,21 @@ class Dispatcher:
             self._heard.set()
 
     async def _attempt(self, jobs: Sequence[Job]) -> list[Job]:
-        """One round of each; those that are not done, because there is more or by a conflict."""
+        """One round of each, as many at once as the last ones had time for; answers those that are
+        not done, because there is more or by a conflict."""
+        left: list[Job] = []
+        for some in self._size.cut(jobs):
+            left.extend(await self._attempt_some(some))
+        return left
+
+    async def _attempt_some(self, jobs: Sequence[Job]) -> list[Job]:
+        began_ms = self._clock.now_ms()
         try:
             answers = await self._commit(jobs)
+        except Outlived:
+            self._size.shrink(jobs)
+            self._hinted |= {job.flow.id: 0 for job in jobs if not job.is_leased}
+            return [job for job in jobs if job.is_leased]
         except StoreUnavailable as error:
             # Nobody's fault but the store's: their leases end, and they are found again.
             self.counts.count(telemetry.FAILURES, by=len(jobs))
@@ -240,6 +253,7 @@ class Dispatcher:
             raise
         except FlowFabricError as error:
             return await self._one_by_one(jobs, error)
+        self._size.grow(self._clock.now_ms() - began_ms)
         left: list[Job] = []
         lost: list[Job] = []
         for job, done in zip(jobs, answers, strict=True):
@@ -252,9 +266,8 @@ class Dispatcher:
 
     async def _commit(self, jobs: Sequence[Job]) -> list[bool]:
         async def once(_: int) -> list[bool]:
-            now_ms = self._clock.now_ms()
             self.counts.count(telemetry.ROUNDS, by=len(jobs))
-            return await self._rounds.run(jobs, now_ms, now_ms + LEASE_MS)
+            return await self._rounds.run(jobs, self._clock.now_ms, LEASE_MS)
 
         return await persistently(self._clock, once)
 

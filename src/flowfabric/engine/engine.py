@@ -55,7 +55,7 @@ from flowfabric.errors import (
     LeaseRevoked,
     StaleLease,
 )
-from flowfabric.store.clock import Clock, FollowingClock, SystemClock
+from flowfabric.store.clock import Clock, FollowingClock, SteadyClock
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.protocol import Store
 
@@ -79,7 +79,7 @@ class Engine:
         self, store: Store, *, clock: Clock | None = None, namespace: str = "default"
     ) -> None:
         self.store = store
-        self.clock = FollowingClock(clock or SystemClock())
+        self.clock = _shown(store, clock)
         self.namespace = names.namespace_name(namespace)
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
@@ -100,7 +100,8 @@ class Engine:
     async def open(self) -> None:
         self.counts = self.flows.counts = await self.store.migrate()
         self.flows.build.counts = self.counts
-        self.clock.follow(await self.store.now())
+        asked_ms = self.clock.now_ms()
+        self.clock.follow(await self.store.now(), asked_ms)
 
     async def close(self) -> None:
         await self.flows.learning.close()
@@ -438,6 +439,13 @@ class Engine:
 
         now_ms, replies = await self._apply(decide_list)
         return decided[0], replies[0], now_ms
+
+
+def _shown(store: Store, clock: Clock | None) -> FollowingClock:
+    """What the store's time is thought to be: one estimate for all engines of a process."""
+    if clock is not None or store.caller_clock is None:
+        store.caller_clock = FollowingClock(clock or SteadyClock())
+    return store.caller_clock
 
 
 def _renewed(lease: Lease, reply: Applied | Rejected, now_ms: int, ttl_ms: int) -> Renewed:

@@ -5,7 +5,7 @@ Each flow is its own decision and its own changeset; they only share the trips t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -46,8 +46,14 @@ from flowfabric.engine.telemetry import Telemetry
 from flowfabric.store.protocol import Store
 
 PAGE = 500
+# A decision that is older than this when it is to be written was about too much at once.
+AGE_LIMIT_MS = 1_000
 ALL_EDGES = 1_000_000
 _PAGED = (LineKind.CANCEL_FLOW, LineKind.OPEN_FLOW)
+
+
+class Outlived(Exception):
+    """Looking and deciding took so long that nothing was written: ask for fewer lines."""
 
 
 class Job(msgspec.Struct):
@@ -133,8 +139,13 @@ class Rounds:
         self._known = known or KnownFlows()
         self._reopening = Reopening(store)
 
-    async def run(self, jobs: Sequence[Job], now_ms: int, busy_until_ms: int) -> list[bool]:
-        """One round of each; answers which were committed. A conflict changes nothing."""
+    async def run(
+        self, jobs: Sequence[Job], time: Callable[[], int], lease_ms: int = 0
+    ) -> list[bool]:
+        """One round of each; answers which were committed. A conflict changes nothing.
+
+        Several lines that take too long together are `Outlived`; one by itself never is.
+        """
         walks = {
             job.flow.id: walk for job in jobs if not job.ends and (walk := job.walk()) is not None
         }
@@ -145,10 +156,14 @@ class Rounds:
             for job, view in zip(jobs, views, strict=True)
             if view.flow is not None and view.flow.rev == job.flow.rev
         ]
+        now_ms = time()
         works = await self._decide([job for job, _ in live], [view for _, view in live], now_ms)
         for work in works:
             if work.flow.id in walks:
                 await self._reopening.go_on(work, walks[work.flow.id])
+        if time() - now_ms > AGE_LIMIT_MS and weight(jobs) > 1:
+            raise Outlived
+        busy_until_ms = now_ms + lease_ms if lease_ms else 0
         batch = [
             _changes(job, work, busy_until_ms) for (job, _), work in zip(live, works, strict=True)
         ]
@@ -281,6 +296,11 @@ class Rounds:
         for each in lost:
             self._counts.count(telemetry.UNREADABLE, each.kind)
             dispatch_log.unreadable(flow, each)
+
+
+def weight(jobs: Sequence[Job]) -> int:
+    """How many lines they are about; a flow whose own time has come is one, too."""
+    return sum(max(len(job.lines), 1) for job in jobs)
 
 
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:

@@ -89,7 +89,8 @@ class Timekeeper:
 
     async def _sweep(self, _: bool) -> Sweep:
         # A clock that is behind would find nothing due, and nothing would tell it.
-        self._clock.follow(await self._store.now())
+        asked_ms = self._clock.now_ms()
+        self._clock.follow(await self._store.now(), asked_ms)
         due = await self._look()
         # The answer may have taken a while; what is decided now is decided with the time of now.
         now_ms = self._clock.now_ms()

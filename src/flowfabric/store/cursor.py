@@ -7,7 +7,7 @@ before a restore can never silently miss lines.
 from __future__ import annotations
 
 from flowfabric.errors import ClockSkew, Corrupt, CursorExpired, InvalidInput
-from flowfabric.store.clock import SKEW_LIMIT_MS, Clock
+from flowfabric.store.clock import SKEW_LIMIT_MS, Clock, FollowingClock, arriving_ms
 
 _DIGITS_MAX = len(str(2**63))
 
@@ -34,14 +34,14 @@ def refuse_gap(after: int, floor: int) -> None:
         raise CursorExpired
 
 
-def refuse_skew(clock: Clock, now_ms: int) -> None:
-    refuse_difference(clock.now_ms(), now_ms)
+def refuse_skew(clock: Clock, caller: FollowingClock | None, now_ms: int) -> None:
+    refuse_difference(clock.now_ms(), arriving_ms(caller, now_ms))
 
 
-def refuse_difference(store_now_ms: int, now_ms: int) -> None:
+def refuse_difference(store_now_ms: int, caller_now_ms: int) -> None:
     """A decision made with a wrong clock is wrong about other people's work: refuse it whole."""
-    if abs(store_now_ms - now_ms) > SKEW_LIMIT_MS:
-        raise ClockSkew.between(store_now_ms, now_ms)
+    if abs(store_now_ms - caller_now_ms) > SKEW_LIMIT_MS:
+        raise ClockSkew.between(store_now_ms, caller_now_ms)
 
 
 def unreadable_flow(id: str, problem: str) -> Corrupt:

@@ -52,7 +52,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
     shift_taken,
 )
-from flowfabric.store.clock import Clock, SystemClock
+from flowfabric.store.clock import Clock, FollowingClock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.memory_flows import FlowBook, Record
@@ -68,6 +68,7 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None, counts: PartitionCounts | None = None) -> None:
         self.hints = Hints()
         self.trips = Trips()
+        self.caller_clock: FollowingClock | None = None
         self._clock = clock or SystemClock()
         self._counts = counts or PartitionCounts()
         self._lock = threading.RLock()
@@ -103,7 +104,7 @@ class MemoryStore:
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, now_ms)
+            refuse_skew(self._clock, self.caller_clock, now_ms)
             answers = [self._insert(submission, now_ms) for submission in batch]
         self.hints.publish(hint_of_inserts(batch))
         return answers
@@ -136,7 +137,7 @@ class MemoryStore:
     async def claim(self, ask: Claim) -> list[Lease]:
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, ask.now_ms)
+            refuse_skew(self._clock, self.caller_clock, ask.now_ms)
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
                 rows = self._take_best(ask)
@@ -201,7 +202,7 @@ class MemoryStore:
         refuse_doubles([transition.id for transition in transitions])
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, now_ms)
+            refuse_skew(self._clock, self.caller_clock, now_ms)
             answers = [self._apply(transition, now_ms) for transition in transitions]
         self.hints.publish(hint_of(transitions))
         return answers
@@ -250,7 +251,7 @@ class MemoryStore:
         refuse_doubles_in(batch)
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, now_ms)
+            refuse_skew(self._clock, self.caller_clock, now_ms)
             answers = [self._commit(changes, now_ms) for changes in batch]
         done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
         self.hints.publish(hint_of_changes(done))
@@ -281,7 +282,7 @@ class MemoryStore:
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         with self._lock:
-            refuse_skew(self._clock, turn.now_ms)
+            refuse_skew(self._clock, self.caller_clock, turn.now_ms)
             return self._flows.take(turn)
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
@@ -393,7 +394,7 @@ class MemoryStore:
     async def purge(self, purge: Purge) -> Purged:
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, purge.now_ms)
+            refuse_skew(self._clock, self.caller_clock, purge.now_ms)
             seen = [(self._rows.get(each.id), each.rev) for each in purge.executions]
             rows = [row for row, rev in seen if row is not None and row.rev == rev]
             kept = self._keys_alive({row.id for row in rows}, purge.now_ms)
@@ -424,7 +425,7 @@ class MemoryStore:
         refuse_doubles([ask.name for ask in asks])
         with self._lock:
             self.trips.add()
-            refuse_skew(self._clock, now_ms)
+            refuse_skew(self._clock, self.caller_clock, now_ms)
             for ask in asks:
                 taken = shift_taken(self._shifts.get(ask.name), ask, now_ms)
                 if taken is not None:

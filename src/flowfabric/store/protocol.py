@@ -23,8 +23,10 @@ What holds for every verb:
   all, also when the process is killed in it. When it raises, nothing of it is written, unless the
   outcome is unknown (a lost connection) or part of it belongs to another scope; then it can be
   repeated with the same ids and tokens and gives the same answer.
-* `now_ms` is the caller's time. A store refuses the whole call with `ClockSkew` when it differs
-  from its own clock by more than half a second. Leases are compared with the store's own clock.
+* `now_ms` is the time of the caller's decision, and may be as old as the work since then took.
+  What a store compares with its own clock is `caller_clock`, looked at when the call is sent: it
+  refuses the whole call with `ClockSkew` when they differ by more than half a second, or when the
+  decision is in the future. Leases are compared with the store's own clock.
 * At most one change per record per call.
 * Every write of a record raises its `rev` by one. A column not named in a patch is not written.
 * A row that cannot be read is `Corrupt` for who reads it by `load`, `endings`, `find` or
@@ -58,6 +60,7 @@ from flowfabric.core.model import (
 )
 from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
+from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hints
 from flowfabric.store.trips import Trips
 
@@ -65,10 +68,12 @@ from flowfabric.store.trips import Trips
 class Store(Protocol):
     """The verbs. `hints` tells this process what its writes made possible; `trips` counts
     every wait for the database and every statement or command that went with it, wherever the
-    store makes one, also those that it makes by itself."""
+    store makes one, also those that it makes by itself. `caller_clock` is what this process thinks
+    the store's time to be; without it `now_ms` is taken for that."""
 
     hints: Hints
     trips: Trips
+    caller_clock: FollowingClock | None
 
     async def migrate(self) -> PartitionCounts:
         """Make the store ready, or check that it is ours.

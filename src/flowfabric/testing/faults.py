@@ -104,6 +104,8 @@ class FaultyStore:
         self.plan = list(plan)
         self.calls: Counter[Verb] = Counter()
         self.hit: list[Fault] = []
+        # Several of these over one store are as many processes: each shows it a clock of its own.
+        self.caller_clock = inner.caller_clock
 
     @property
     def hints(self) -> Hints:
@@ -124,7 +126,7 @@ class FaultyStore:
     async def _call(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
         fault = self._fault_of(verb)
         if fault is None:
-            return await run()
+            return await self._run(run)
         self.hit.append(fault)
         match fault.kind:
             case Kind.BEFORE:
@@ -132,12 +134,16 @@ class FaultyStore:
             case Kind.DELAY:
                 if fault.hook is not None:
                     await fault.hook()
-                return await run()
+                return await self._run(run)
             case Kind.AFTER | Kind.TIMEOUT | Kind.CANCELLED:
-                await run()
+                await self._run(run)
                 raise _lost(verb, fault.kind)
             case _:
                 assert_never(fault.kind)
+
+    def _run(self, run: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        self.inner.caller_clock = self.caller_clock
+        return run()
 
     def _fault_of(self, verb: Verb) -> Fault | None:
         self.calls[verb] += 1

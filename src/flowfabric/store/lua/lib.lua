@@ -73,8 +73,8 @@ local function visit(base)
   return base
 end
 
--- What all partitions of one call share. Arguments 1 to 3 are the caller's time, a time that
--- replaces the server's in tests, and how far they may be apart.
+-- What all partitions of one call share. Arguments 1 to 3 are the time of the caller's decision, a
+-- time that replaces the server's in tests, and what the caller thinks the server's time to be.
 local function begin(args)
   local at_ms = number_of(args[2])
   if not at_ms then
@@ -84,8 +84,7 @@ local function begin(args)
   return {
     now = args[1],
     is_fixed = args[2] ~= '',
-    now_ms = number_of(args[1]),
-    limit_ms = number_of(args[3]),
+    caller_ms = number_of(args[3]),
     at_ms = at_ms,
     -- Records that are to be written, keys and texts.
     values = {n = 0},
@@ -97,14 +96,14 @@ end
 local function opened(base, record, shared)
   local time_ms, version, tail, spot = string.match(record or '', '^(%d+)\t(%d+)\t()(%S+)')
   local at_ms = math.max(shared.at_ms, tonumber(time_ms) or 0)
-  local is_off = math.abs(at_ms - shared.now_ms) > shared.limit_ms
+  local is_off = math.abs(at_ms - shared.caller_ms) > @SKEW_LIMIT_MS@
   return {
     is_open = true,
     base = base,
     now = shared.now,
     is_fixed = shared.is_fixed,
     at_ms = at_ms,
-    refusal = is_off and {'skew', at_ms} or nil,
+    refusal = is_off and {'skew', at_ms, shared.caller_ms} or nil,
     -- Numbers the writes of a partition, by its time: microseconds that count on by themselves.
     version = whole(math.max((tonumber(version) or 0) + 1, at_ms * 1000)),
     values = shared.values,

@@ -43,7 +43,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import FlowFabricError, StoreUnavailable
-from flowfabric.store.clock import Clock
+from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.postgres import changes as writing
@@ -63,7 +63,7 @@ from flowfabric.store.postgres import (
 from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
-from flowfabric.store.postgres.calls import Call
+from flowfabric.store.postgres.calls import Call, Sent
 from flowfabric.store.postgres.connections import Pool, Undone, Work
 from flowfabric.store.postgres.floors import Floors, TimeFloor
 from flowfabric.store.postgres.flow_statements import FlowStatements
@@ -84,6 +84,7 @@ class PostgresStore:
     ) -> None:
         self.hints = Hints(on_subscribe=self._listen, on_publish=self._mind)
         self.trips = Trips()
+        self.caller_clock: FollowingClock | None = None
         self.address = parse_url(url)
         self.sql = FlowStatements(self.address.schema)
         self._clock = clock
@@ -192,7 +193,8 @@ class PostgresStore:
     def _call(self, now_ms: int, hint: Hint) -> Call:
         clock_ms = self._clock.now_ms() if self._clock else None
         notice = notice_of(self._sender, hint)
-        return Call(self.sql, now_ms, clock_ms, self._channel, notice)
+        sent = Sent(now_ms, clock_ms, self.caller_clock)
+        return Call(self.sql, sent, self._channel, notice)
 
     # -- the verbs ----------------------------------------------------------------------------
 
@@ -204,7 +206,8 @@ class PostgresStore:
         return now_ms
 
     async def _refuse_skew(self, now_ms: int) -> None:
-        refuse_difference(await self.now(), now_ms)
+        sent_ms = arriving_ms(self.caller_clock, now_ms)
+        refuse_difference(await self.now(), sent_ms)
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
         hint = hint_of_inserts(batch)

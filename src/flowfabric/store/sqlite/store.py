@@ -45,7 +45,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import StoreUnavailable
-from flowfabric.store.clock import Clock, SystemClock
+from flowfabric.store.clock import Clock, FollowingClock, SystemClock
 from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.sqlite import (
@@ -87,6 +87,7 @@ class SqliteStore:
     ) -> None:
         self.hints = Hints(on_subscribe=self._look_closer)
         self.trips = Trips()
+        self.caller_clock: FollowingClock | None = None
         # The working folder may change before the last connection is opened.
         self.path = os.path.abspath(path)  # noqa: PTH100 - a link stays a link
         self._synchronous = synchronous
@@ -207,7 +208,7 @@ class SqliteStore:
         return self._clock.now_ms()
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
-        refuse_skew(self._clock, now_ms)
+        refuse_skew(self._clock, self.caller_clock, now_ms)
         answers = await self._write(
             lambda connection: sql.insert(connection, batch, now_ms), rows=len(batch)
         )
@@ -215,7 +216,7 @@ class SqliteStore:
         return answers
 
     async def claim(self, ask: Claim) -> list[Lease]:
-        refuse_skew(self._clock, ask.now_ms)
+        refuse_skew(self._clock, self.caller_clock, ask.now_ms)
         return await self._write(
             lambda connection: sql.claim(connection, ask), rows=ask.limit, passing=True
         )
@@ -224,7 +225,7 @@ class SqliteStore:
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
     ) -> list[Applied | Rejected]:
         refuse_doubles([transition.id for transition in transitions])
-        refuse_skew(self._clock, now_ms)
+        refuse_skew(self._clock, self.caller_clock, now_ms)
         ready = applying.apply_parts(transitions, now_ms)
         answers = await self._write(
             lambda connection: applying.apply(
@@ -242,7 +243,7 @@ class SqliteStore:
 
     async def commit_each(self, batch: Sequence[Changeset], now_ms: int) -> list[bool]:
         refuse_doubles_in(batch)
-        refuse_skew(self._clock, now_ms)
+        refuse_skew(self._clock, self.caller_clock, now_ms)
         rows = sum(len(changes.transitions) + len(changes.members) + 1 for changes in batch)
         ready = applying.commit_parts(batch, now_ms)
         answers = await self._write(
@@ -256,7 +257,7 @@ class SqliteStore:
         return answers
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
-        refuse_skew(self._clock, turn.now_ms)
+        refuse_skew(self._clock, self.caller_clock, turn.now_ms)
         return await self._write(
             lambda connection: flow_changes.take(connection, turn), rows=turn.limit, passing=True
         )
@@ -295,7 +296,7 @@ class SqliteStore:
         return await self._read(lambda connection: purging.departing(connection, now_ms, limit))
 
     async def purge(self, purge: Purge) -> Purged:
-        refuse_skew(self._clock, purge.now_ms)
+        refuse_skew(self._clock, self.caller_clock, purge.now_ms)
         rows = len(purge.executions) + purge.members * len(purge.flows)
         return await self._write(lambda connection: purging.purge(connection, purge), rows=rows)
 
@@ -304,7 +305,7 @@ class SqliteStore:
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         refuse_doubles([ask.name for ask in asks])
-        refuse_skew(self._clock, now_ms)
+        refuse_skew(self._clock, self.caller_clock, now_ms)
         if not asks:
             return await self._read(shifts.known)
         return await self._write(

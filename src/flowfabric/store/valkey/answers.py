@@ -23,11 +23,11 @@ class Answer(NamedTuple):
     changes: list[Change]
 
 
-def answer_of(reply: Reply, now_ms: int) -> Answer:
+def answer_of(reply: Reply) -> Answer:
     """The answer, or `ClockSkew` when the server's clock did not agree."""
     status, at_ms, *rest = reply if isinstance(reply, list) else [None, 0]
-    if status == b"skew" and isinstance(at_ms, int):
-        raise ClockSkew.between(at_ms, now_ms)
     value = rest[0] if rest else None
+    if status == b"skew" and isinstance(at_ms, int) and isinstance(value, int):
+        raise ClockSkew.between(at_ms, value)
     changes = rest[1] if len(rest) > 1 and isinstance(rest[1], list) else []
     return Answer(value, [Change(*change_of(change)) for change in changes])

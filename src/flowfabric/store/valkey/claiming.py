@@ -62,7 +62,7 @@ class Claiming:
             for number in range(counts.flow)
         ]
         replies = await self._caller.all(calls)
-        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        answers = [answer_of(reply) for reply in replies]
         return await self._leases([row for a in answers for row in taken_of(a.value)])
 
     async def _one(self, ask: Claim, moment: Moment) -> list[Lease]:
@@ -103,7 +103,7 @@ class Claiming:
 
     async def _take(self, calls: Sequence[Call], ask: Claim) -> list[Lease]:
         replies = await self._caller.all(calls)
-        answers = _in_time(replies, ask.now_ms)
+        answers = _in_time(replies)
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         return await self._leases([row for a in answers for row in taken_of(a.value)])
 
@@ -190,19 +190,19 @@ class Claiming:
         ]
         best: dict[int, float] = {}
         for reply in await self._caller.all(calls):
-            for number, score in scored(answer_of(reply, moment.now_ms).value):
+            for number, score in scored(answer_of(reply).value):
                 partition = int(number)
                 best[partition] = min(score, best.get(partition, score))
         return sorted(best, key=lambda partition: best[partition])[:PARTITIONS_AT_ONCE]
 
 
-def _in_time(replies: Sequence[Reply], now_ms: int) -> list[Answer]:
+def _in_time(replies: Sequence[Reply]) -> list[Answer]:
     """A call that came too late has taken nothing; whoever is told so must not hold anything."""
     answers: list[Answer] = []
     late: ClockSkew | None = None
     for reply in replies:
         try:
-            answers.append(answer_of(reply, now_ms))
+            answers.append(answer_of(reply))
         except ClockSkew as error:
             late = error
     if late is not None and not any(taken_of(answer.value) for answer in answers):

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from flowfabric.errors import StoreMismatch
+from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
@@ -60,7 +61,8 @@ def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
 @cache
 def library_source(protocol: int = PROTOCOL) -> str:
     header = f"#!lua name={library_name(protocol)}\n"
-    return header + "\n".join(map(_part, PARTS)).replace("@PROTOCOL@", str(protocol))
+    text = "\n".join(map(_part, PARTS)).replace("@SKEW_LIMIT_MS@", str(SKEW_LIMIT_MS))
+    return header + text.replace("@PROTOCOL@", str(protocol))
 
 
 def _part(name: str) -> str:

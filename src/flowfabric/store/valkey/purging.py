@@ -76,7 +76,7 @@ class Purging:
     async def purge(self, purge: Purge, moment: Moment, counts: PartitionCounts) -> Purged:
         calls = list(self._calls(purge, moment, counts))
         replies = await self._caller.all([call for _, call in calls])
-        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        answers = [answer_of(reply) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         gone: list[str] = []
         kept: dict[ExecutionId, int] = {}

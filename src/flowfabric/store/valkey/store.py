@@ -38,7 +38,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import StoreMismatch, StoreUnavailable
-from flowfabric.store.clock import Clock
+from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.upkeep import Size, Verified
@@ -90,6 +90,7 @@ class ValkeyStore:
         self.network = Network(address, on_new_life=self._begin_anew)
         self.caller = Caller(self.network, on_load=self._check_again)
         self.trips = self.caller.trips
+        self.caller_clock: FollowingClock | None = None
         self._keeping = Keeping(self.network, self.keys)
         self._hinting = Hinting(self.caller, self.keys)
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
@@ -160,7 +161,8 @@ class ValkeyStore:
         return time_of(await self.caller.one(command(self.keys.shared("meta"), "TIME")))
 
     def _moment(self, now_ms: int) -> Moment:
-        return Moment(now_ms, None if self._clock is None else self._clock.now_ms())
+        fixed_ms = None if self._clock is None else self._clock.now_ms()
+        return Moment(now_ms, fixed_ms, self.caller_clock)
 
     def _known_counts(self) -> PartitionCounts:
         if self._counts is None:
@@ -169,7 +171,8 @@ class ValkeyStore:
 
     async def _refuse_skew(self, now_ms: int) -> None:
         """For a call that has nothing to write, and so no server that would look at its clock."""
-        refuse_difference(await self.now(), now_ms)
+        sent_ms = arriving_ms(self.caller_clock, now_ms)
+        refuse_difference(await self.now(), sent_ms)
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -179,7 +182,7 @@ class ValkeyStore:
             return []
         moment = self._moment(now_ms)
         calls = list(insert_calls(self.keys, batch, moment))
-        answers = await self._write([call for _, call in calls], now_ms)
+        answers = await self._write([call for _, call in calls])
         inserted: dict[int, Inserted] = {}
         for (part, _), answer in zip(calls, answers, strict=True):
             for position, reply in zip(part.positions, rows_of(answer.value), strict=True):
@@ -200,14 +203,14 @@ class ValkeyStore:
         fresh = sorted(names - self._lanes)
         if fresh:
             call = function("lane_ensure", self.keys.shared("lanes"), *moment.cells, *fresh)
-            answer_of(await self.caller.one(call), moment.now_ms)
+            answer_of(await self.caller.one(call))
             self._lanes |= names
 
-    async def _write(self, calls: Sequence[Call], now_ms: int) -> list[Answer]:
+    async def _write(self, calls: Sequence[Call]) -> list[Answer]:
         """Every call is answered before a clock that was off is told of."""
         self._known_counts()
         replies = await self.caller.all(calls)
-        answers = [answer_of(reply, now_ms) for reply in replies]
+        answers = [answer_of(reply) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         return answers
 
@@ -231,7 +234,7 @@ class ValkeyStore:
             await self._refuse_skew(now_ms)
             return []
         calls = list(apply_calls(self.keys, transitions, self._moment(now_ms)))
-        answers = await self._write([call for _, call in calls], now_ms)
+        answers = await self._write([call for _, call in calls])
         refused: dict[int, Execution | None] = {}
         for (part, _), answer in zip(calls, answers, strict=True):
             ids = [transitions[position].id for position in part.positions]
@@ -258,7 +261,7 @@ class ValkeyStore:
         members = [member for changes in batch for member in changes.members]
         await self._ensure_lanes({member.execution.lane for member in members}, moment)
         answers = [True] * len(batch)
-        replies = await self._write([written.call for written in calls], now_ms)
+        replies = await self._write([written.call for written in calls])
         for written, reply in zip(calls, replies, strict=True):
             for position, flag in zip(written.positions, flags_of(reply.value), strict=True):
                 answers[position] = flag
@@ -319,7 +322,7 @@ class ValkeyStore:
         call = function(
             "shift_take", self.keys.shared("duties"), *self._moment(now_ms).cells, *cells
         )
-        return shifts_of(answer_of(await self.caller.one(call), now_ms).value)
+        return shifts_of(answer_of(await self.caller.one(call)).value)
 
     # -- upkeep -----------------------------------------------------------------------------
 

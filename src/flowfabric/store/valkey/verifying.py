@@ -69,7 +69,7 @@ class Verifying:
             for n, walk, after in asked
         ]
         replies = await self._caller.all(calls)
-        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        answers = [answer_of(reply) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         found = [verified_of(answer.value) for answer in answers]
         repaired = sum(each.repaired for each in found)

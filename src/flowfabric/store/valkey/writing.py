@@ -16,7 +16,7 @@ import msgspec
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.model import Attempt, Secretive, Submission, Value
 from flowfabric.core.transition import Changeset, Held, Transition
-from flowfabric.store.clock import SKEW_LIMIT_MS
+from flowfabric.store.clock import FollowingClock, arriving_ms
 from flowfabric.store.valkey.calls import Call, function
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.flows.codec import line_cells
@@ -68,14 +68,17 @@ def hint_name(namespace: str, lane: str) -> str:
 
 
 class Moment(NamedTuple):
-    """The caller's time, and one that replaces the server's in tests."""
+    """The time of the caller's decision, one that replaces the server's in tests, and the caller's
+    clock: it is looked at for each call of its own."""
 
     now_ms: int
     fixed_ms: int | None
+    caller: FollowingClock | None = None
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        return (self.now_ms, "" if self.fixed_ms is None else self.fixed_ms, SKEW_LIMIT_MS)
+        caller_ms = arriving_ms(self.caller, self.now_ms)
+        return (self.now_ms, "" if self.fixed_ms is None else self.fixed_ms, caller_ms)
 
 
 class Part(NamedTuple):

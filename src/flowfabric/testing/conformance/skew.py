@@ -12,6 +12,7 @@ from flowfabric.core.model import Submission
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.errors import ClockSkew, StoreUnavailable
+from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import LANE, OTHER_TOKEN, ask, execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
@@ -104,3 +105,45 @@ async def test_one_caller_whose_clock_is_off_disturbs_no_other(
 async def test_reading_is_not_judged_by_the_clock(store: Store, clock: VirtualClock) -> None:
     await put(store, clock, order(0, delay_until_ms=clock.now_ms() + 60_000))
     assert len((await store.due(clock.now_ms() + 60_000, 10)).rows) == 1
+
+
+@pytest.mark.parametrize("verb", WRITING)
+async def test_a_decision_that_is_old_is_written_if_its_callers_clock_is_right(
+    store: Store, clock: VirtualClock, verb: str
+) -> None:
+    """Work that takes long is no clock that is off."""
+    write = (await writes(store, clock))[verb]
+    before = await contents(store)
+    store.caller_clock = FollowingClock(clock)
+    decided_ms = clock.now_ms()
+    clock.advance(4_000)
+    await write(decided_ms)
+    assert await contents(store) != before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("off_ms", [-5_000, -501, 501, 5_000])
+async def test_what_is_compared_is_the_callers_clock_when_the_call_is_sent(
+    store: Store, clock: VirtualClock, verb: str, off_ms: int
+) -> None:
+    write = (await writes(store, clock))[verb]
+    before = await contents(store)
+    store.caller_clock = FollowingClock(VirtualClock(clock.now_ms() + off_ms))
+    with pytest.raises(ClockSkew) as refused:
+        await write(min(clock.now_ms(), clock.now_ms() + off_ms))
+    assert refused.value.store_now_ms == clock.now_ms()
+    assert refused.value.details["caller_now_ms"] == clock.now_ms() + off_ms
+    assert await contents(store) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_nothing_is_decided_in_the_future(
+    store: Store, clock: VirtualClock, verb: str
+) -> None:
+    """A caller's clock that was set back since is right, and its decision is not."""
+    write = (await writes(store, clock))[verb]
+    before = await contents(store)
+    store.caller_clock = FollowingClock(clock)
+    with pytest.raises(ClockSkew):
+        await write(clock.now_ms() + 501)
+    assert await contents(store) == before

@@ -58,7 +58,7 @@ class FlowReading:
         """Flows with something to do in the partitions that are said to have one."""
         hints = f"{self._keys.prefix}:{FLOWS}"
         reply = await self._caller.one(reading("hinted", hints, *moment.cells, counts.flow))
-        hinted = scored(answer_of(reply, moment.now_ms).value)
+        hinted = scored(answer_of(reply).value)
         numbers = {int(number): f"{at:.0f}" for number, at in hinted if at <= turn.now_ms}
         calls = [
             reading("flows", self._keys.partition(n), *moment.cells, turn.after, turn.limit)
@@ -86,7 +86,7 @@ class FlowReading:
             for number, some in by_partition.items()
         ]
         replies = await self._caller.all(calls)
-        answers = [answer_of(reply, moment.now_ms) for reply in replies]
+        answers = [answer_of(reply) for reply in replies]
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         taken = {
             id: each
