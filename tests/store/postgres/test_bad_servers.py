@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from asyncpg.serverversion import split_server_version_string
 
 from flowfabric.core.model import Query
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreMismatch, StoreUnavailable
@@ -204,3 +205,16 @@ async def test_behind_a_transaction_pooler_nothing_stays_in_a_session(desk: Desk
     row = await connection.fetchrow(kept)
     assert row is not None
     assert (row["prepared"], row["setting"]) == (0, "on")
+
+
+async def test_a_version_that_cannot_be_read_is_refused_by_its_name(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def strange(*_: object, **__: object) -> None:
+        split_server_version_string("Postgres devel")
+
+    monkeypatch.setattr(connections, "connect", strange)
+    error = await refused(server_url)
+    assert isinstance(error, StoreMismatch)
+    assert '"Postgres devel"' in error.message
+    assert error.hint == "use Postgres 14 or newer"

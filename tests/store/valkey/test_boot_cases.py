@@ -30,14 +30,29 @@ def facts(*lines: str) -> Facts:
 @pytest.mark.case("BC-001")
 def test_the_version_of_valkey_goes_before_that_of_redis() -> None:
     told = facts("redis_version:7.2.4", "valkey_version:9.0.3")
-    assert (told.name, told.version[:2]) == ("valkey", (9, 0))
+    assert (told.name, told.version) == ("valkey", "9.0.3")
 
 
 @pytest.mark.case("BC-002")
 @pytest.mark.parametrize("name", ["valkey", "Valkey", "VALKEY"])
 def test_an_early_valkey_tells_only_the_version_of_redis(name: str) -> None:
     told = facts("redis_version:7.2.4", f"server_name:{name}")
-    assert (told.name, told.version[:2]) == ("valkey", (7, 2))
+    assert (told.name, told.version) == ("valkey", "7.2.4")
+
+
+@pytest.mark.parametrize("version", ["", "unstable", "v9", "9", "nine.two", "9.x", "-1.0"])
+def test_a_version_that_cannot_be_read_is_refused_by_its_name(version: str) -> None:
+    told = facts(f"valkey_version:{version}")
+    with pytest.raises(StoreMismatch) as refused:
+        require_fit(told, parse_address("valkey://host", {}), Place("host", 6379))
+    assert f"valkey {version!r}, which is no version" in refused.value.message
+    assert "Valkey 7.2" in refused.value.hint
+
+
+@pytest.mark.parametrize("version", ["9.0.0-rc1", "8.1", "7.2.4.99"])
+def test_a_version_with_more_behind_it_is_read(version: str) -> None:
+    told = facts(f"valkey_version:{version}")
+    require_fit(told, parse_address("valkey://host", {}), Place("host", 6379))
 
 
 @pytest.mark.case("BC-006")

@@ -22,6 +22,7 @@ from flowfabric.store.postgres.problems import (
     NOT_YET,
     UNDONE,
     require_usable,
+    strange_server,
     unavailable,
 )
 from flowfabric.store.trips import Trips
@@ -61,13 +62,16 @@ class Undone(Exception):
 
 async def open_connection(address: Address, trips: Trips | None = None) -> Connection:
     """A connection to a server that we can use, or why there is none, within seconds."""
-    connection = await connect(
-        address.dsn,
-        trips,
-        seconds=CONNECT_SECONDS,
-        cached=0 if address.pooled else CACHED_STATEMENTS,
-        settings={} if address.pooled else SETTINGS,
-    )
+    try:
+        connection = await connect(
+            address.dsn,
+            trips,
+            seconds=CONNECT_SECONDS,
+            cached=0 if address.pooled else CACHED_STATEMENTS,
+            settings={} if address.pooled else SETTINGS,
+        )
+    except ValueError as error:
+        raise strange_server(error, address.shown) from None
     try:
         require_usable(connection, address.shown)
     except BaseException:
@@ -91,7 +95,8 @@ async def transaction(connection: Connection, first: str = "") -> AsyncIterator[
     try:
         yield
     except BaseException:
-        if connection.is_in_transaction():
+        # One that was cut off is undone by the server; what cut it is what the caller must hear.
+        if connection.is_in_transaction() and not connection.is_closed():
             await connection.run("ROLLBACK")
         raise
     await connection.run("COMMIT")

@@ -15,8 +15,7 @@ NOT_YET: tuple[type[Exception], ...] = (
     errors.CannotConnectNowError,
     errors.TooManyConnectionsError,
     errors.ConnectionDoesNotExistError,
-    ConnectionRefusedError,
-    ConnectionResetError,
+    ConnectionError,
 )
 # The connection is gone: what was sent on it may have happened or not.
 LOST: tuple[type[Exception], ...] = (
@@ -143,6 +142,19 @@ _HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
 )
 
 
+def is_cut(cause: BaseException | None) -> bool:
+    """Whether the server was there a moment ago, or is about to be: what can be repeated is worth
+    repeating. One that cannot be reached at all is not waited for."""
+    kinds = (
+        errors.CannotConnectNowError,
+        errors.ConnectionDoesNotExistError,
+        errors.AdminShutdownError,
+        errors.CrashShutdownError,
+        ConnectionError,
+    )
+    return isinstance(cause, kinds) and not isinstance(cause, ConnectionRefusedError)
+
+
 def unavailable(error: Exception, shown: str) -> FlowFabricError:
     """The error that a caller sees, by what the caller can do about it."""
     for kind, made, code, hint in _HINTS:
@@ -158,6 +170,12 @@ def _said(error: Exception, shown: str) -> str:
     if isinstance(error, OSError):
         return f"{shown} cannot be reached: {error.strerror or error}"
     return f"{shown}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def strange_server(error: ValueError, shown: str) -> FlowFabricError:
+    """What the driver says of a version that it cannot read; anything else may hold the URL."""
+    said = str(error) if "version" in str(error) else "the URL or an answer of the server is wrong"
+    return StoreMismatch(f"{shown}: {said}", hint=f"use Postgres {VERSION_FLOOR} or newer")
 
 
 def version_of(connection: Connection) -> int:

@@ -64,11 +64,17 @@ from flowfabric.store.postgres import feed as log
 from flowfabric.store.postgres.address import parse_url
 from flowfabric.store.postgres.annex import Annex
 from flowfabric.store.postgres.calls import Call, Sent
-from flowfabric.store.postgres.connections import Pool, Undone, Work
+from flowfabric.store.postgres.connections import (
+    PATIENCE_SECONDS,
+    PAUSE_SECONDS,
+    Pool,
+    Undone,
+    Work,
+)
 from flowfabric.store.postgres.floors import Floors, TimeFloor
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
-from flowfabric.store.postgres.problems import STRANGE
+from flowfabric.store.postgres.problems import STRANGE, is_cut
 from flowfabric.store.postgres.timers import TimerFloors
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Hindrance, Size
@@ -108,17 +114,29 @@ class PostgresStore:
                 if self._pool is None:
                     self._pool = Pool(self.address, self.trips)
             try:
-                self._counts = await self._write(
-                    lambda connection: schema.prepare(
-                        connection, self.sql, self.address, self._wanted
-                    )
-                )
+                self._counts = await self._prepared()
             except BaseException:
                 await self.close()
                 raise
             if self.hints.is_heard:
                 self._listen()
         return self._counts
+
+    async def _prepared(self) -> PartitionCounts:
+        """A migration is one transaction that can be repeated, also when it was cut off."""
+        time = asyncio.get_running_loop().time
+        end = time() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._write(
+                    lambda connection: schema.prepare(
+                        connection, self.sql, self.address, self._wanted
+                    )
+                )
+            except StoreUnavailable as error:
+                if not is_cut(error.__cause__) or time() >= end:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def close(self) -> None:
         pool, ear, self._pool, self._ear = self._pool, self._ear, None, None

@@ -16,7 +16,7 @@ from flowfabric.store.valkey.address import Place
 from flowfabric.store.valkey.library import PROTOCOL
 from flowfabric.store.valkey.link import Cell, Link, Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
-from flowfabric.store.valkey.trouble import Remedy, remedy, unavailable
+from flowfabric.store.valkey.trouble import Remedy, is_passing, remedy, unavailable
 
 PAUSE_SECONDS = (0.005, 0.25)
 WAIT_MS = 2_000
@@ -142,10 +142,17 @@ class Caller:
                 raise self._told(calls[position], error)
         if Remedy.LOAD in remedies.values():
             await self._on_load()
-            await self.network.load()
+            await self._load(patience)
         if Remedy.ROUTE in remedies.values():
             await self._reroute(calls, refused, patience)
         await patience.pause()
+
+    async def _load(self, patience: Patience) -> None:
+        try:
+            await self.network.load()
+        except StoreUnavailable as error:
+            if not is_passing(error) or not patience.is_left:
+                raise
 
     def _told(self, call: Call, error: ReplyError | StoreUnavailable) -> StoreUnavailable:
         if isinstance(error, StoreUnavailable):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,13 +22,14 @@ logger = logging.getLogger("flowfabric.store.valkey")
 
 CONNECT_SECONDS = 3.0
 _OLDEST = {"valkey": (7, 2), "redis": (7, 0)}
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 class Facts(NamedTuple):
     """What a server says of itself. `life` changes when it begins anew or is another one."""
 
     name: str
-    version: tuple[int, ...]
+    version: str
     life: str
     is_replica: bool
     is_cluster: bool
@@ -92,10 +94,10 @@ def read_facts(reply: Reply) -> Facts:
     told = dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
     # Valkey also tells the version of Redis that it can stand in for.
     name = "valkey" if "valkey_version" in told else told.get("server_name", "redis").lower()
-    version = told.get(f"{name}_version", told.get("redis_version", "0"))
+    version = told.get(f"{name}_version", told.get("redis_version", ""))
     return Facts(
         name=name,
-        version=tuple(int(part) for part in version.split(".")[:3] if part.isdigit()),
+        version=version,
         life=f"{told.get('master_replid', '')}-{told.get('run_id', '')}",
         is_replica=told.get("role") == "slave",
         is_cluster=told.get("cluster_enabled") == "1",
@@ -106,13 +108,7 @@ def read_facts(reply: Reply) -> Facts:
 
 def require_fit(facts: Facts, address: Address, place: Place) -> None:
     """Refuse a server that the store cannot trust with its records."""
-    oldest = _OLDEST.get(facts.name, _OLDEST["redis"])
-    if facts.version < oldest:
-        raise StoreMismatch(
-            f"{place} is {facts.name} {'.'.join(map(str, facts.version))}, which is too old: "
-            "it takes Valkey 7.2 or Redis 7.0",
-            hint="upgrade the server; functions came with these versions",
-        )
+    _require_version(facts, place)
     if facts.is_cluster != address.is_cluster:
         wanted = "valkey+cluster://" if facts.is_cluster else "valkey://"
         what = "is a node of a cluster" if facts.is_cluster else "is not part of a cluster"
@@ -125,6 +121,21 @@ def require_fit(facts: Facts, address: Address, place: Place) -> None:
     if facts.is_replica and not address.is_cluster:
         raise StoreUnavailable(
             f"{place} is a read-only replica", hint="connect to the primary instead"
+        )
+
+
+def _require_version(facts: Facts, place: Place) -> None:
+    found = _VERSION.match(facts.version)
+    if found is None:
+        raise StoreMismatch(
+            f"{place} says that it is {facts.name} {facts.version!r}, which is no version",
+            hint="use Valkey 7.2 or Redis 7.0, or newer; allow the user INFO",
+        )
+    if (int(found[1]), int(found[2])) < _OLDEST.get(facts.name, _OLDEST["redis"]):
+        raise StoreMismatch(
+            f"{place} is {facts.name} {facts.version}, which is too old: "
+            "it takes Valkey 7.2 or Redis 7.0",
+            hint="upgrade the server; functions came with these versions",
         )
 
 

@@ -114,7 +114,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         lost = StoreUnavailable(f"the connection was lost: {error or 'the server closed it'}")
-        lost.__cause__ = error
+        lost.__cause__ = error or ConnectionAbortedError("the server closed it")
         self.lose(lost)
 
     def lose(self, error: StoreUnavailable) -> None:

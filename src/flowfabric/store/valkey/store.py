@@ -44,7 +44,7 @@ from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_o
 from flowfabric.store.upkeep import Size, Verified
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
-from flowfabric.store.valkey.calls import Call, Caller, command, function
+from flowfabric.store.valkey.calls import Call, Caller, Patience, command, function
 from flowfabric.store.valkey.claiming import Claiming
 from flowfabric.store.valkey.codec import (
     inserted_of,
@@ -63,6 +63,7 @@ from flowfabric.store.valkey.library import PROTOCOL, refuse_protocol
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
+from flowfabric.store.valkey.trouble import is_passing
 from flowfabric.store.valkey.upkeep import Keeping
 from flowfabric.store.valkey.verifying import Verifying
 from flowfabric.store.valkey.waking import Waking
@@ -106,15 +107,26 @@ class ValkeyStore:
     async def migrate(self) -> PartitionCounts:
         if self._counts is None:
             try:
-                await self.network.reach()
-                await self.network.load()
-                self._counts = await self._set_up()
+                self._counts = await self._reach_and_set_up()
             except BaseException:
                 await self.close()
                 raise
             self._hinting.open(self._counts)
             self._waking.open()
         return self._counts
+
+    async def _reach_and_set_up(self) -> PartitionCounts:
+        """All of it can be repeated, so what passes is waited for within the time of a call."""
+        patience = Patience(self.address.timeout_seconds)
+        while True:
+            try:
+                await self.network.reach()
+                await self.network.load()
+                return await self._set_up()
+            except StoreUnavailable as error:
+                if not is_passing(error) or not patience.is_left:
+                    raise
+            await patience.pause()
 
     async def _set_up(self) -> PartitionCounts:
         wanted = self._wanted or PartitionCounts()

@@ -61,6 +61,15 @@ def remedy(error: ReplyError) -> Remedy:
     return _REMEDIES.get(_code(text), Remedy.NONE)
 
 
+def is_passing(error: StoreUnavailable) -> bool:
+    """Whether what can be repeated is worth repeating: the connection was cut, or a server refused
+    for a reason that goes away by itself. One that cannot be reached at all is not waited for."""
+    cause = error.__cause__
+    if isinstance(cause, ReplyError):
+        return remedy(cause) in (Remedy.ROUTE, Remedy.WAIT)
+    return isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError)
+
+
 def unavailable(error: ReplyError, where: object) -> StoreUnavailable:
     """The refusal as its caller hears it."""
     text = str(error)
