@@ -11,7 +11,6 @@ Nothing is written before `submit`, which writes everything or nothing.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar, Union
 
@@ -22,6 +21,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
 from flowfabric.core.duration import duration_ms
 from flowfabric.core.exact import flag
+from flowfabric.core.flow.digest import digest_of
 from flowfabric.core.flow.graph import Link, Plan, Policy, quorum_of
 from flowfabric.core.flow.inputs import PLACES
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
@@ -253,11 +253,12 @@ class Graph:
         return handle
 
     def _plan(self, client: Client, flow: FlowId, *, is_keyed: bool) -> Plan:
-        requests = [node.request for node in self._nodes]
-        orders = client.member_orders(flow, requests, is_keyed=is_keyed)
-        ids = {node: order.id for node, order in zip(self._nodes, orders, strict=True)}
+        # One moment for all: what is counted from it means the same in every submit.
         now_ms = client.now_ms()
-        return Plan(
+        requests = [node.request for node in self._nodes]
+        orders = client.member_orders(flow, requests, is_keyed=is_keyed, now_ms=now_ms)
+        ids = {node: order.id for node, order in zip(self._nodes, orders, strict=True)}
+        plan = Plan(
             id=flow,
             namespace=client.namespace,
             name=self.name,
@@ -270,26 +271,12 @@ class Graph:
                 GroupKey(ids[node], group): policy
                 for (node, group), policy in self._policies.items()
             },
-            # Only a key can mean another flow than this one.
-            digest=self._digest() if is_keyed else "",
             deadline_ms=None if self._deadline_ms is None else now_ms + self._deadline_ms,
             retention=self._retention,
             keep_until_ms=now_ms + DEFAULT.dedup_window_ms if is_keyed else 0,
         )
-
-    def _digest(self) -> str:
-        """What it does, whatever ids its members get."""
-        places = self._nodes
-        text = hashlib.sha256(self.name.encode())
-        for node in self._nodes:
-            text.update(node.request.kind.encode() + b"\0" + node.request.payload + b"\1")
-        for edge in self._edges:
-            ends = (places[edge.upstream], places[edge.downstream])
-            paths = edge.argument.split(PLACES) if edge.argument else []
-            text.update(repr((ends, edge.group, str(edge.kind), paths)).encode())
-        for (node, group), policy in self._policies.items():
-            text.update(repr((places[node], group, str(policy.join), policy.k)).encode())
-        return text.hexdigest()
+        # Only a key can mean another flow than this one.
+        return msgspec.structs.replace(plan, digest=digest_of(plan, now_ms)) if is_keyed else plan
 
 
 def _rest(let_run: bool) -> OnSatisfied:

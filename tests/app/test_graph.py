@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric import App
+from flowfabric import App, Graph
 from flowfabric.core.states import PublicState
 from flowfabric.errors import (
     ExecutionCancelled,
     ExecutionFailed,
     ExecutionSkipped,
+    IdempotencyConflict,
     InvalidInput,
     TaskError,
 )
@@ -158,6 +159,24 @@ async def test_what_belongs_to_another_graph_is_refused(app: App) -> None:
         other.add(number, node)
     with pytest.raises(InvalidInput):
         await other.submit()
+
+
+async def test_a_key_means_one_graph_with_all_that_is_said_about_it(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    def race(*, let_run: bool = False, deadline: str = "1h", keep: str = "1d") -> Graph:
+        g = app.graph("race", deadline=deadline, retention=keep)
+        g.add(number, g.any_of(g.add(number, 1), g.add(number, 2), let_run=let_run))
+        return g
+
+    first = await race().submit(idempotency_key="one")
+    again = await race().submit(idempotency_key="one")
+    assert again.id == first.id
+    for other in (race(let_run=True), race(deadline="2h"), race(keep="2d")):
+        with pytest.raises(IdempotencyConflict):
+            await other.submit(idempotency_key="one")
 
 
 @pytest.mark.parametrize("store_kind", ["memory"])

@@ -13,7 +13,7 @@ T = TypeVar("T")
 WRITES = {Verb.COMMIT, Verb.COMMIT_EACH, Verb.APPLY, Verb.CLAIM, Verb.PENDING}
 
 
-class Died(Exception):
+class Died(BaseException):
     """The process is gone: nothing in it can catch this and go on."""
 
 

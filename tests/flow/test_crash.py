@@ -10,9 +10,6 @@ import pytest
 
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.ids import FlowId
-from flowfabric.engine.flows import UNOPENED_MS
-from flowfabric.engine.retention_trimmer import RetentionTrimmer
-from flowfabric.errors import Conflict, FlowNotFound
 from flowfabric.store import Store
 from flowfabric.testing import Kind, Verb
 from flowfabric.testing.flow_invariants import broken_flow
@@ -57,20 +54,6 @@ async def told(store: Store, desk: FlowDesk, wanted: Plan, *, is_known: bool) ->
     return await story(mine, wanted.id)
 
 
-async def forgotten(desk: FlowDesk, flow: FlowId) -> None:
-    """Whoever died while it wrote a big flow in portions leaves nothing that can be seen, and that
-    goes in time: then it can be submitted again."""
-    with pytest.raises(FlowNotFound):
-        await desk.flow(flow)
-    assert (await desk.lines(flow), await desk.claim(1)) == ([], [])
-    desk.clock.advance(UNOPENED_MS)
-    trimmer = RetentionTrimmer(desk.store, desk.engine.clock)
-    is_more = True
-    while is_more:
-        is_more = (await trimmer.run_once()).again
-    assert (await desk.view(flow)).flow is None
-
-
 def deaths(writes: int, store_kind: str) -> list[tuple[int, Kind]]:
     """What is left by one who dies after a write is what one leaves who dies before the next: no
     store can tell them apart, so one of them shows that for all."""
@@ -98,11 +81,7 @@ async def test_a_death_around_any_write_changes_nothing_in_the_end(
         if number % PROGRESS_EVERY == 0:
             progress(f"{number} of {len(wanted_deaths)} deaths")
         wanted = scenario(width, depth, flow_id(number))
-        try:
-            seen = await told(Mortal(desk.store, at, kind), desk, wanted, is_known=is_known)
-        except Conflict:
-            await forgotten(desk, wanted.id)
-            seen = await told(desk.store, desk, wanted, is_known=is_known)
+        seen = await told(Mortal(desk.store, at, kind), desk, wanted, is_known=is_known)
         assert seen == expected, (at, kind, alive.writes[at - 1])
         assert broken_flow(await desk.whole(wanted.id)) == []
     assert await broken_promises(desk.store, desk.clock.now_ms()) == []

@@ -12,7 +12,7 @@ from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows import SMALL
+from flowfabric.engine.flow_staging import SMALL
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.engine.round_by_hand import run
 from flowfabric.engine.rounds import AGE_LIMIT_MS

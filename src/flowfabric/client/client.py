@@ -146,10 +146,15 @@ class Client:
         return FlowId(str(uuid5(_FLOW_KEYS, f"{self.namespace}\0{key}")))
 
     def member_orders(
-        self, flow: FlowId, requests: Sequence[Request], *, is_keyed: bool
+        self,
+        flow: FlowId,
+        requests: Sequence[Request],
+        *,
+        is_keyed: bool,
+        now_ms: int | None = None,
     ) -> list[Order]:
         """New members of a flow; those of a keyed one are always the same, by their places."""
-        now_ms = self.now_ms()
+        now_ms = self.now_ms() if now_ms is None else now_ms
         if is_keyed:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:

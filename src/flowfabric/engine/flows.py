@@ -7,13 +7,12 @@ opens it: at that moment everything is there, before it nothing is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
-from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.graph import Drawn, Plan, draw
 from flowfabric.core.flow.inputs import Passed
@@ -24,13 +23,12 @@ from flowfabric.core.flow.model import (
     Group,
     Line,
     LineKind,
-    line_id,
 )
 from flowfabric.core.flow.summary import FlowSnapshot, Summary, snapshot
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
-from flowfabric.core.model import Execution, Lease, Submission, without_token
-from flowfabric.core.transition import BATCH_LIMIT, Changeset
+from flowfabric.core.model import Execution, Lease, without_token
+from flowfabric.core.transition import Changeset
 from flowfabric.engine.batcher import Batcher
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.dispatcher import Dispatcher
@@ -44,6 +42,7 @@ from flowfabric.engine.flow_cancelling import (
 )
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_replaying import FlowReplaying
+from flowfabric.engine.flow_staging import SMALL, FlowStaging, require_same
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
 from flowfabric.engine.known_flows import KnownFlows
@@ -52,19 +51,16 @@ from flowfabric.engine.learning import Learning
 from flowfabric.errors import (
     Conflict,
     FlowFabricError,
-    IdempotencyConflict,
     InvalidInput,
     LaneClosed,
 )
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-SMALL = BATCH_LIMIT
 TOGETHER = 2 * SMALL
 # While the store writes some, the next are drawn.
 FLIGHTS = 2
 PAGE = 1_000
-UNOPENED_MS = 3_600_000
 
 
 class SubmittedFlow(msgspec.Struct, frozen=True):
@@ -103,6 +99,7 @@ class Flows:
         self._lanes = lanes
         self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
+        self._staging = FlowStaging(store, clock)
         self._submits: Batcher[Plan, bool] = Batcher(
             self._submit, limit=TOGETHER, weigh=_size, in_flight=FLIGHTS
         )
@@ -117,7 +114,7 @@ class Flows:
         for lane, state in closed.items():
             raise LaneClosed(f"lane '{lane}' is {state}", field="lane")
         if _size(plan) > SMALL:
-            return await self._stage(plan)
+            return SubmittedFlow(plan.id, created=await self._staging.stage(plan, self.counts))
         done = await self._submits.submit(plan)
         return SubmittedFlow(plan.id, created=True) if done else await self._known(plan)
 
@@ -157,57 +154,10 @@ class Flows:
         view = (await self._store.graph([Sight(flow=plan.id)]))[0]
         if view.flow is None:
             raise InvalidInput("a member exists already", field="execution_id", hint="mint new ids")
-        if view.flow.digest != plan.digest:
-            raise IdempotencyConflict(
-                f"flow {plan.id} was submitted with other members",
-                details={"flow": plan.id},
-            )
+        require_same(view.flow, plan)
         if not view.flow.is_open:
-            raise Conflict(f"flow {plan.id} is being submitted", details={"flow": plan.id})
+            raise Conflict(f"flow {plan.id} is being removed", details={"flow": plan.id})
         return SubmittedFlow(plan.id, created=False)
-
-    async def _stage(self, plan: Plan) -> SubmittedFlow:
-        drawn = draw(plan, self._clock.now_ms(), self.counts, is_staged=True)
-        # Whoever stages may be gone in the middle of it: then nothing of it may stay.
-        first = msgspec.structs.replace(
-            drawn.flow, due_ms=None, purge_ms=drawn.flow.created_ms + UNOPENED_MS
-        )
-
-        async def once(attempt: int) -> bool:
-            done = await self._store.commit(Changeset(new_flows=[first]), self._clock.now_ms())
-            return done or (attempt > 0 and await self._is_at(plan.id, first.rev))
-
-        if not await persistently(self._clock, once):
-            return await self._known(plan)
-        rev = first.rev
-        for portion in _portions(drawn):
-            rev = await self._write(portion.under(plan.id, rev))
-        opened = Changeset(
-            flows=[
-                FlowPatch(
-                    plan.id, rev, {"is_open": True, "due_ms": plan.deadline_ms, "purge_ms": None}
-                )
-            ],
-            lines=[_opening(plan.id, self._clock.now_ms())],
-        )
-        await self._write(opened)
-        return SubmittedFlow(plan.id, created=True)
-
-    async def _write(self, changes: Changeset) -> int:
-        """Nobody else writes to a flow that is not open: a higher `rev` is our own."""
-        flow, rev = changes.flows[0].id, changes.flows[0].rev
-
-        async def once(attempt: int) -> bool:
-            done = await self._store.commit(changes, self._clock.now_ms())
-            return done or (attempt > 0 and await self._is_at(flow, rev + 1))
-
-        if not await persistently(self._clock, once):
-            raise Conflict(f"flow {flow} is being submitted by somebody else")
-        return rev + 1
-
-    async def _is_at(self, flow: FlowId, rev: int) -> bool:
-        found = (await self._store.graph([Sight(flow=flow)]))[0].flow
-        return found is not None and found.rev == rev
 
     async def flow(self, id: FlowId) -> Flow:
         """The flow itself, or `FlowNotFound`."""
@@ -324,33 +274,3 @@ def _whole(drawn: Drawn) -> Changeset:
     return Changeset(
         new_flows=[drawn.flow], members=drawn.members, edges=drawn.edges, groups=drawn.groups
     )
-
-
-class Portion(msgspec.Struct, frozen=True):
-    """A part of a staged flow, small enough for one call."""
-
-    members: Sequence[Submission] = ()
-    groups: Sequence[Group] = ()
-    edges: Sequence[Edge] = ()
-
-    def under(self, flow: FlowId, rev: int) -> Changeset:
-        return Changeset(
-            flows=[FlowPatch(flow, rev, {})],
-            members=self.members,
-            groups=self.groups,
-            edges=self.edges,
-        )
-
-
-def _portions(drawn: Drawn) -> Iterator[Portion]:
-    for start in range(0, len(drawn.members), SMALL):
-        yield Portion(members=drawn.members[start : start + SMALL])
-    for start in range(0, len(drawn.groups), SMALL):
-        yield Portion(groups=drawn.groups[start : start + SMALL])
-    for start in range(0, len(drawn.edges), SMALL):
-        yield Portion(edges=drawn.edges[start : start + SMALL])
-
-
-def _opening(flow: FlowId, now_ms: int) -> Line:
-    kind = LineKind.OPEN_FLOW
-    return Line(flow=flow, at_ms=now_ms, id=line_id(kind, flow), kind=kind)

@@ -90,7 +90,8 @@ class LineKind(StrEnum):
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
-    """`rev` is the lock of all that the flow owns; `graph_revision` counts what people changed.
+    """`rev` is the lock of all that the flow owns; `graph_revision` counts what people changed or,
+    while the flow is being written in portions and not open yet, the portions that are there.
 
     `settled`: every member has ended and is counted, so that there is nothing to look after.
     `summary`: the last projection. `retention`: how long it is kept then, but at least until

@@ -92,12 +92,24 @@ class Client:
         self._world.ledger.submitted(id)
 
     async def _submit_flow(self) -> None:
-        if self._world.store.crowd < CROWD:
+        """A new one, or one that somebody began, who may be at it still or dead."""
+        begun = self._world.ledger.begun
+        if begun and self._chance.random() < 0.4:
+            plan = self._chance.choice(list(begun.values()))
+        elif self._world.store.crowd < CROWD:
             plan = self._wishes.plan()
-            await self._persist(lambda: self._submit_this(plan))
+        else:
+            return
+        begun[plan.id] = plan
+        await self._persist(lambda: self._submit_this(plan))
 
     async def _submit_this(self, plan: Plan) -> None:
-        await self._engine.flows.submit(plan)
+        try:
+            await self._engine.flows.submit(plan)
+        except ANSWERS:
+            self._world.ledger.begun.pop(plan.id, None)
+            raise
+        self._world.ledger.begun.pop(plan.id, None)
         self._world.ledger.flows[plan.id] = [order.id for order in plan.orders]
         self._world.ledger.counts["flows"] += 1
         for order in plan.orders:

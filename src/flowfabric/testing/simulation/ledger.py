@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from flowfabric.core.flow.graph import Plan
 from flowfabric.core.ids import ExecutionId, FlowId
 
 
@@ -15,11 +16,13 @@ class Broken(AssertionError):
 
 
 class Ledger:
-    """Acknowledged submits, completions and leases as the store wrote them, and what went."""
+    """Acknowledged submits, completions and leases as the store wrote them, and what went; `begun`
+    are submits that nobody has had an answer to."""
 
     def __init__(self) -> None:
         self.executions: dict[ExecutionId, None] = {}
         self.flows: dict[FlowId, list[ExecutionId]] = {}
+        self.begun: dict[FlowId, Plan] = {}
         self.gone: set[str] = set()
         self.counts: Counter[str] = Counter()
         self._completions: dict[ExecutionId, dict[int, int]] = {}

@@ -17,7 +17,7 @@ import msgspec
 
 from flowfabric.core.states import TERMINAL, LaneState, Reason
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows import UNOPENED_MS
+from flowfabric.engine.flow_staging import UNOPENED_MS
 from flowfabric.errors import NotFound, Refused
 from flowfabric.testing.simulation.clients import Client
 from flowfabric.testing.simulation.engines import begin_engine

@@ -101,7 +101,7 @@ class Wishes:
         """A graph in which everybody waits for some of those before."""
         chance, now_ms = self._chance, self._world.timeline.now_ms()
         flow = FlowId(self.uuid())
-        is_big = chance.random() < 0.004
+        is_big = chance.random() < 0.008
         size = BIG if is_big else chance.randint(1, MEMBERS_MAX)
         orders = [self.member(flow) for _ in range(size)]
         links: list[Link] = []
