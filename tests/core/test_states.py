@@ -42,7 +42,7 @@ VOCABULARY: dict[type[StrEnum], str] = {
     "waiting_for_delay waiting_for_signal waiting_for_approval waiting_for_callback "
     "waiting_for_tool_result waiting_for_children waiting_for_budget waiting_for_quota "
     "waiting_for_capable_worker waiting_for_locality_match paused_by_operator paused_by_policy "
-    "paused_by_flow_cancel granted",
+    "paused_by_flow_cancel granted cancel_on_return",
     Outcome: "none success failed cancelled expired skipped",
     AttemptState: "none pending_first_attempt running_attempt attempt_interrupted "
     "pending_retry_attempt pending_replay_attempt attempt_terminal",
@@ -192,9 +192,15 @@ def test_a_grant_is_shown_as_waiting_for_its_worker() -> None:
     assert shown.public_state is PublicState.ACTIVE
 
 
+def test_what_is_not_to_be_tried_again_is_shown_as_running() -> None:
+    shown = vector(State.ACTIVE, Reason.CANCEL_ON_RETURN, AttemptState.RUNNING)
+    assert shown == vector(State.ACTIVE, Reason.NONE, AttemptState.RUNNING)
+
+
 @pytest.mark.parametrize("state", State)
 def test_every_other_reason_is_shown_as_it_is_stored(state: State) -> None:
-    for reason, attempt_state in product(REASONS[state] - {Reason.GRANTED}, ATTEMPT_STATES[state]):
+    stored = REASONS[state] - {Reason.GRANTED, Reason.CANCEL_ON_RETURN}
+    for reason, attempt_state in product(stored, ATTEMPT_STATES[state]):
         shown = vector(state, reason, attempt_state)
         assert (shown.blocking_reason, shown.attempt_state) == (reason, attempt_state)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from flowfabric.core.endings import is_unwanted
+from flowfabric.core.flow.cancel import owed_change
 from flowfabric.core.lifecycle import start
 from flowfabric.core.model import COLUMNS, WRITABLE, Execution, Writer
 from flowfabric.core.states import (
@@ -18,9 +20,9 @@ from flowfabric.core.states import (
     Reason,
     State,
 )
-from flowfabric.core.transition import is_ready, is_terminal
+from flowfabric.core.transition import guard_holds, is_ready, is_terminal, patched
 from tests.core.build import applied, ask, changed, lease_of, sample, taken
-from tests.core.walk import FROM_OUTSIDE, ON_GRANT, ON_LEASE, Move, reach
+from tests.core.walk import CANCELLED, FROM_OUTSIDE, ON_GRANT, ON_LEASE, Move, reach
 
 
 def test_every_decision_writes_only_what_its_writer_may() -> None:
@@ -132,6 +134,40 @@ def test_an_attempt_is_recorded_with_the_number_that_the_head_had() -> None:
         if record is not None:
             assert record.attempt == move.before.row.attempt >= 0
             assert (record.ended_ms is not None) == record.lifecycle.is_terminal
+
+
+# Members of a cancelled flow
+
+
+def test_what_is_not_wanted_any_more_goes_on_or_ends() -> None:
+    unwanted = [move for move in steps() if is_unwanted(move.before.row)]
+    assert {move.verb for move in unwanted} >= {*ON_LEASE, "revoke", "timer"}
+    for move in unwanted:
+        row = move.after.row
+        assert row.state in TERMINAL or (row.state is State.ACTIVE and is_unwanted(row))
+
+
+def test_after_the_cancel_of_its_flow_nothing_is_left_that_could_start() -> None:
+    for move in steps(verb="cancel its flow"):
+        row = move.after.row
+        assert row.state is State.CANCELLED or is_unwanted(row)
+        assert owed_change(CANCELLED, row, move.after.now_ms) is None
+
+
+def test_a_lease_from_before_the_cancel_ends_the_work_but_cannot_give_it_back() -> None:
+    checked = set()
+    for move in steps(writer=Writer.WORKER):
+        row, now_ms = move.before.row, move.before.now_ms
+        mark = owed_change(CANCELLED, row, now_ms)
+        if is_unwanted(row) or row.reason is Reason.GRANTED:
+            continue
+        assert move.transition is not None
+        assert mark is not None
+        is_given_back = move.after.row.state not in TERMINAL | {State.ACTIVE}
+        marked = patched(row, mark.patch)
+        assert guard_holds(move.transition.guard, marked, now_ms) != is_given_back
+        checked.add(move.verb)
+    assert checked == set(ON_LEASE)
 
 
 # Claims copy

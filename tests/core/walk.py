@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from flowfabric.core.flow.cancel import owed_change
+from flowfabric.core.flow.model import CancelPolicy, Flow, FlowState
+from flowfabric.core.ids import FlowId
 from flowfabric.core.lifecycle import (
     Failure,
     complete,
@@ -99,6 +102,17 @@ ON_GRANT: dict[str, OnLease] = {
     "release": lambda row, now: release(lease_of(row), now),
 }
 
+CANCELLED = Flow(
+    id=FlowId("flow"),
+    namespace="default",
+    name="graph",
+    creator="",
+    created_ms=NOW,
+    updated_ms=NOW,
+    state=FlowState.CANCELLED,
+    cancel_policy=CancelPolicy.CANCEL_PENDING,
+)
+
 FROM_OUTSIDE: dict[str, Callable[[Execution, int], object]] = {
     "cancel": lambda row, now: cancel(row, now, "no", source=Source.OPERATOR),
     "expire": lambda row, now: expire(row, now, ExpireReason.ATTEMPT_TIMEOUT),
@@ -110,6 +124,7 @@ FROM_OUTSIDE: dict[str, Callable[[Execution, int], object]] = {
     "close budget": lambda row, now: block(row, now, Reason.WAITING_FOR_BUDGET),
     "close lane": lambda row, now: block(row, now, Reason.PAUSED_BY_POLICY),
     "unblock": unblock,
+    "cancel its flow": lambda row, now: owed_change(CANCELLED, row, now),
 }
 
 

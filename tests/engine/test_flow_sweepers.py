@@ -11,6 +11,7 @@ from flowfabric.core.flow.adding import Addition
 from flowfabric.core.flow.graph import Policy
 from flowfabric.core.flow.model import CancelPolicy, GroupState, Join, LineKind, OnSatisfied
 from flowfabric.core.states import State
+from flowfabric.engine import cancel_reconciler
 from flowfabric.engine.cancel_reconciler import CancelReconciler
 from flowfabric.engine.dependency_reconciler import DependencyReconciler
 from flowfabric.engine.flow_audit import MEMBERS
@@ -167,9 +168,25 @@ async def test_who_works_when_only_pending_ones_are_cancelled_may_go_on(desk: Fl
     await desk.engine.flows.cancel(FLOW, CancelPolicy.CANCEL_PENDING)
     await desk.dispatch()
     desk.clock.advance(1)
+    assert await counted(cancels(desk).run_once()) == (0, 0)
+    assert await desk.states("ab") == {"a": "active", "b": "cancelled"}
     await desk.engine.release(lease)
     assert await counted(cancels(desk).run_once()) == (0, 0)
-    assert await desk.states("ab") == {"a": "delayed", "b": "cancelled"}
+    assert await desk.states("ab") == {"a": "cancelled", "b": "cancelled"}
+
+
+async def test_those_that_are_owed_a_cancel_are_found_behind_many_that_may_end(
+    desk: FlowDesk, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancel_reconciler, "MEMBERS", 2)
+    await desk.draw(plan("abcd"))
+    for name in "abc":
+        await desk.start(name)
+    await desk.engine.flows.cancel(FLOW, CancelPolicy.CANCEL_PENDING, wait_ms=1_000)
+    await raw.write(await desk.member("d"), "state", "waiting")
+    assert await counted(cancels(desk).run_once()) == (1, 0)
+    await desk.dispatch()
+    assert await desk.state("d") is State.CANCELLED
 
 
 @pytest.mark.parametrize("column", ["completed", "failed", "total"])

@@ -10,8 +10,7 @@ from flowfabric.core.flow.dispatch import NoOp
 from flowfabric.core.flow.model import CancelPolicy, EdgeKind, FlowState, LineKind
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_cancelling import Backlog, CancelStatus
-from flowfabric.errors import Conflict, FlowNotFound, ResultTimeout
-from flowfabric.testing import Fault, FaultyStore, Kind, Verb
+from flowfabric.errors import FlowNotFound, ResultTimeout
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
@@ -159,27 +158,6 @@ async def test_waiting_for_a_cancel_that_nobody_asks_for_ends_in_time(desk: Flow
     assert late.value.code == "timeout"
 
 
-@pytest.mark.case("CF-021")
-async def test_a_cancel_that_others_always_overtake_says_so(desk: FlowDesk) -> None:
-    await desk.draw(plan("a"))
-
-    async def overtake() -> None:
-        rev = (await desk.flow()).rev
-        rival = Changeset(flows=[FlowPatch(FLOW, rev, {"updated_ms": desk.clock.now_ms()})])
-        assert await desk.store.commit(rival, desk.clock.now_ms())
-
-    fault = Fault(Verb.COMMIT, 1, Kind.DELAY, times=100, hook=overtake)
-    faulty = FaultyStore(desk.store, [fault])
-    rival = FlowDesk(faulty, desk.clock)
-    await rival.engine.open()
-    with pytest.raises(Conflict) as raised:
-        await rival.engine.flows.cancel(FLOW)
-    assert raised.value.retryable
-    assert raised.value.details["kind"] == "retry_exhausted"
-    assert (await desk.flow()).state is FlowState.OPEN
-    assert faulty.calls[Verb.COMMIT] == 3
-
-
 @pytest.mark.parametrize("store_kind", ["memory"])
 @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
 async def test_a_clean_up_runs_when_what_it_cleans_up_for_went_wrong(
@@ -213,20 +191,3 @@ async def test_a_flow_that_is_being_submitted_cannot_be_cancelled(desk: FlowDesk
     with pytest.raises(FlowNotFound):
         await desk.engine.flows.cancel(FLOW)
     assert await desk.engine.flows.read.describe(FLOW) is None
-
-
-@pytest.mark.parametrize("downstream", [False, True])
-@pytest.mark.parametrize("store_kind", ["memory"])
-async def test_a_member_of_a_cancelled_flow_that_is_replayed_runs_alone(
-    desk: FlowDesk, downstream: bool
-) -> None:
-    await desk.draw(plan("ab", "a>b"))
-    await desk.ended("a", outcome="failed")
-    await desk.engine.flows.cancel(FLOW, wait_ms=1_000)
-    assert await desk.states("ab") == {"a": "failed", "b": "skipped"}
-    await desk.engine.replay(member("a"), downstream=downstream)
-    await desk.ended("a")
-    ended = "cancelled" if downstream else "skipped"
-    assert await desk.states("ab") == {"a": "completed", "b": ended}
-    assert await desk.counters() == {"completed": 1, ended: 1}
-    assert await desk.lines() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
@@ -27,12 +29,47 @@ async def test_a_cancel_names_its_members_and_stores_its_reason(desk: FlowDesk) 
 
 
 @pytest.mark.case("CF-002")
-async def test_a_second_cancel_is_refused(desk: FlowDesk) -> None:
+@pytest.mark.parametrize("wait_ms", [None, 1_000])
+async def test_a_second_cancel_answers_what_the_first_did(
+    desk: FlowDesk, wait_ms: int | None
+) -> None:
+    await desk.draw(plan("ab"))
+    first = await desk.engine.flows.cancel(FLOW, reason="enough", wait_ms=wait_ms)
+    before = await desk.flow()
+    desk.clock.advance(1_000)
+    assert await desk.engine.flows.cancel(FLOW, reason="too much", wait_ms=wait_ms) == first
+    assert await desk.flow() == before
+    await desk.dispatch()
+    again = await desk.engine.flows.cancel(FLOW, wait_ms=wait_ms)
+    assert (again.status, again.cancelled) == ("cancelled", sorted([member("a"), member("b")]))
+    for name in "ab":
+        assert (await desk.history(member(name))).count("cancelled") == 1
+
+
+@pytest.mark.case("CF-002")
+async def test_a_second_cancel_with_another_policy_is_refused(desk: FlowDesk) -> None:
     await desk.draw(plan("a"))
-    await desk.engine.flows.cancel(FLOW)
-    with pytest.raises(FlowAlreadyTerminal) as raised:
-        await desk.engine.flows.cancel(FLOW)
-    assert raised.value.code == "flow_already_terminal"
+    await desk.engine.flows.cancel(FLOW, CancelPolicy.CANCEL_PENDING)
+    before = await desk.flow()
+    for policy in (CancelPolicy.CANCEL_ALL, CancelPolicy.FLOW_ONLY):
+        with pytest.raises(FlowAlreadyTerminal) as raised:
+            await desk.engine.flows.cancel(FLOW, policy)
+        assert raised.value.code == "flow_already_terminal"
+        assert raised.value.details["policy"] == "cancel_pending"
+    assert await desk.flow() == before
+
+
+async def test_two_cancels_at_once_are_one(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab"))
+    other = desk.another()
+    await other.engine.open()
+    answers = await asyncio.gather(
+        *(each.engine.flows.cancel(FLOW, wait_ms=5_000) for each in (desk, other))
+    )
+    assert answers[0] == answers[1]
+    assert answers[0].cancelled == sorted([member("a"), member("b")])
+    for name in "ab":
+        assert (await desk.history(member(name))).count("cancelled") == 1
 
 
 @pytest.mark.case("CF-019")

@@ -19,6 +19,7 @@ from flowfabric.core.states import (
     Reason,
     State,
 )
+from flowfabric.core.transition import LogLine
 
 _STATE: dict[Outcome, State] = {
     Outcome.SUCCESS: State.COMPLETED,
@@ -45,6 +46,10 @@ _OVER: dict[str, Value] = {
     "worker": "",
     "due_ms": None,
 }
+
+
+# Who asked for the cancel of a member because of its flow.
+FLOW_CASCADE = "flow_cascade"
 
 
 class Ending(NamedTuple):
@@ -84,6 +89,18 @@ def ended_from_outside(
     if row.state is State.ACTIVE:
         patch["epoch"] = row.epoch + 1
     return patch, attempt
+
+
+def is_unwanted(row: Execution) -> bool:
+    """Whether it may end, and is cancelled when it comes back unfinished."""
+    return row.reason is Reason.CANCEL_ON_RETURN
+
+
+def cancelled_on_return(row: Execution, now_ms: int) -> tuple[dict[str, Value], LogLine]:
+    """It came back and is not tried again; why was written when that was decided."""
+    ending = Ending(Outcome.CANCELLED, row.outcome_detail, row.outcome_category)
+    line = LogLine("cancelled", {"reason": ending.detail, "source": FLOW_CASCADE})
+    return ended(row, ending, now_ms, AttemptState.TERMINAL), line
 
 
 def _open_attempt(row: Execution, ending: Ending, now_ms: int) -> Attempt | None:

@@ -139,6 +139,8 @@ def _active(row: Execution, now_ms: int) -> _Why:
     if row.reason is Reason.GRANTED:
         return _Why(f"granted to {row.worker}, not started yet", "timer", row.lease_until_ms)
     told = f"running on {row.worker}, attempt {row.attempt + 1}, lease for another {left}"
+    if row.reason is Reason.CANCEL_ON_RETURN:
+        told += "; its flow was cancelled: it may end, and is not tried again"
     return _Why(told, "lease", row.lease_until_ms)
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from flowfabric.core.endings import Ending, attempt_of, ended_from_outside
+from flowfabric.core.endings import (
+    Ending,
+    attempt_of,
+    cancelled_on_return,
+    ended_from_outside,
+    is_unwanted,
+)
 from flowfabric.core.model import Attempt, Execution, Loss, Value
 from flowfabric.core.policy import parse_policy
 from flowfabric.core.settle import facts_of, settle
@@ -19,9 +25,20 @@ _LINE: dict[Loss, str] = {Loss.EXPIRED: "lease_expired", Loss.REVOKED: "lease_re
 
 
 def lose(row: Execution, now_ms: int, how: Loss, detail: str = "") -> Decision:
-    """A started lease is gone: claimable as a new attempt, or over when the cap is reached."""
+    """A started lease is gone: claimable as a new attempt, or over when the cap is reached, or
+    when it is not wanted any more."""
     if row.reason is Reason.GRANTED:
         return give_back(row, now_ms, "grant_revoked" if how is Loss.REVOKED else "grant_expired")
+    interrupted = attempt_of(
+        row,
+        AttemptLifecycle.INTERRUPTED_RECLAIMED,
+        now_ms,
+        detail=detail or _LINE[how],
+        category=_LINE[how],
+    )
+    if is_unwanted(row):
+        patch, line = cancelled_on_return(row, now_ms)
+        return patch | {"epoch": row.epoch + 1}, interrupted, line
     policy = parse_policy(row.policy).timeout_policy
     if row.reclaim_count >= policy.max_reclaim_count:
         ending = Ending(Outcome.FAILED, MAX_RECLAIMS, MAX_RECLAIMS)
@@ -40,13 +57,6 @@ def lose(row: Execution, now_ms: int, how: Loss, detail: str = "") -> Decision:
         **disowned(row, now_ms),
     )
     line = LogLine(_LINE[how], {"worker": row.worker, "reason": detail})
-    interrupted = attempt_of(
-        row,
-        AttemptLifecycle.INTERRUPTED_RECLAIMED,
-        now_ms,
-        detail=detail or _LINE[how],
-        category=_LINE[how],
-    )
     return patch, interrupted, line
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from flowfabric.core import exact, names
 from flowfabric.core.duration import instant_ms
-from flowfabric.core.endings import Ending, attempt_of, ended
+from flowfabric.core.endings import Ending, attempt_of, cancelled_on_return, ended, is_unwanted
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
 from flowfabric.core.policy import TimeoutPolicy, chance, parse_policy, retry_pause_ms
@@ -185,6 +185,12 @@ def working(lease: Lease) -> Held:
     return held(lease)
 
 
+def returning(lease: Lease) -> Held:
+    """The guard of work that is given back unfinished, to be gone on with or tried again."""
+    guard = working(lease)
+    return Held(guard.epoch, guard.token, returns=True)
+
+
 def start(lease: Lease, now_ms: int) -> Transition:
     """A granted lease begins its attempt."""
     head = lease.head
@@ -237,7 +243,8 @@ def complete(lease: Lease, now_ms: int, result: bytes, *, leaves_line: bool = Tr
 
 
 def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = True) -> Transition:
-    """Try again after a pause while the policy allows it, else end as failed."""
+    """Try again after a pause while the policy allows it, else end as failed; what is not wanted
+    any more is not tried again."""
     pause = None if failure.fatal else _pause_ms(lease.head, failure.category)
     detail, category = (
         clip(failure.reason),
@@ -250,11 +257,15 @@ def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = Tru
         detail=detail,
         category=category,
     )
+    guard = working(lease)
     if pause is None:
         ending = Ending(Outcome.FAILED, detail, category)
         patch = ended(lease.head, ending, now_ms, AttemptState.TERMINAL)
         line = LogLine("failed", {"reason": detail, "category": category})
+    elif is_unwanted(lease.head):
+        patch, line = cancelled_on_return(lease.head, now_ms)
     else:
+        guard = returning(lease)
         patch = retried(lease.head, now_ms, pause) | {
             "outcome_detail": detail,
             "outcome_category": category,
@@ -264,7 +275,7 @@ def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = Tru
             {"reason": detail, "category": category, "pause_ms": pause},
         )
     end = end_of(lease.head, patch, now_ms) if leaves_line else None
-    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt, line=end)
+    return Transition(lease.id, guard, Writer.WORKER, patch, line, attempt, line=end)
 
 
 def _pause_ms(head: Execution, category: str) -> int | None:
@@ -296,6 +307,8 @@ def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
 def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     """Give the lease back and go on with the same attempt later; None: as soon as possible."""
     head = lease.head
+    if is_unwanted(head):
+        return _given_up(lease, now_ms)
     left = None if head.attempt_until_ms is None else max(head.attempt_until_ms - now_ms, 1)
     facts = Facts(
         deadline_ms=head.deadline_ms,
@@ -311,7 +324,15 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     )
     line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})
     attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
-    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt)
+    return Transition(lease.id, returning(lease), Writer.WORKER, patch, line, attempt)
+
+
+def _given_up(lease: Lease, now_ms: int) -> Transition:
+    head = lease.head
+    patch, line = cancelled_on_return(head, now_ms)
+    attempt = attempt_of(head, AttemptLifecycle.ENDED_CANCELLED, now_ms, detail=head.outcome_detail)
+    end = end_of(head, patch, now_ms)
+    return Transition(lease.id, working(lease), Writer.WORKER, patch, line, attempt, line=end)
 
 
 def release(lease: Lease, now_ms: int) -> Transition:

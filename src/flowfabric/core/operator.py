@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core import names
-from flowfabric.core.endings import Ending, ended_from_outside
+from flowfabric.core.endings import FLOW_CASCADE, Ending, ended_from_outside
 from flowfabric.core.exact import word
 from flowfabric.core.leases import lose
 from flowfabric.core.model import Admission, Execution, Lease, Loss, Value, Writer
@@ -49,7 +49,7 @@ class Source(StrEnum):
 
     OPERATOR = "operator_override"
     LEASE_HOLDER = "lease_holder"
-    FLOW_CASCADE = "flow_cascade"
+    FLOW_CASCADE = FLOW_CASCADE
     SYSTEM_TIMEOUT = "system_timeout"
 
 
@@ -71,9 +71,16 @@ def observed(row: Execution) -> Seen:
 
 
 def cancel(
-    row: Execution, now_ms: int, reason: str, *, source: Source, lease: Lease | None = None
+    row: Execution,
+    now_ms: int,
+    reason: str,
+    *,
+    source: Source,
+    lease: Lease | None = None,
+    category: str = "",
 ) -> Transition:
-    """End it as cancelled, from any state that is not the end."""
+    """End it as cancelled, from any state that is not the end; kept under the source, unless a
+    `category` says more."""
     source = word(Source, source, "source")
     if row.state in TERMINAL:
         raise not_active(row)
@@ -83,7 +90,7 @@ def cancel(
         refusal = refusal_of_lease(row, lease, now_ms)
         if refusal is not None:
             raise refusal
-    ending = Ending(Outcome.CANCELLED, clip(reason), source)
+    ending = Ending(Outcome.CANCELLED, clip(reason), category or source)
     patch, attempt = ended_from_outside(row, ending, now_ms)
     line = LogLine("cancelled", {"reason": ending.detail, "source": source})
     end = end_of(row, patch, now_ms)

@@ -83,6 +83,11 @@ def failed_by(row: Execution, lease: Lease) -> bool:
     return row.state is State.FAILED and is_owner(row, lease)
 
 
+def cancelled_by(row: Execution, lease: Lease) -> bool:
+    """The same owner gave it back before, when it was not wanted any more."""
+    return row.state is State.CANCELLED and is_owner(row, lease)
+
+
 def retried_by(row: Execution, lease: Lease) -> bool:
     """The same owner failed it before, and a retry is on its way."""
     return row.attempt_state is AttemptState.PENDING_RETRY and is_owner(row, lease)

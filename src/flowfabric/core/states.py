@@ -40,6 +40,7 @@ class Reason(StrEnum):
 
     NONE = "none"
     GRANTED = "granted"  # active but not started; shown as waiting_for_worker
+    CANCEL_ON_RETURN = "cancel_on_return"  # active, never to be tried again; shown as none
     WAITING_FOR_WORKER = "waiting_for_worker"
     WAITING_FOR_RETRY_BACKOFF = "waiting_for_retry_backoff"
     WAITING_FOR_RESUME_DELAY = "waiting_for_resume_delay"
@@ -276,7 +277,7 @@ REASONS: dict[State, frozenset[Reason]] = {
     State.BLOCKED_ROUTE: frozenset({Reason.WAITING_FOR_CAPABLE_WORKER}),
     State.BLOCKED_LANE: frozenset({Reason.PAUSED_BY_POLICY}),
     State.BLOCKED_OPERATOR: frozenset({Reason.PAUSED_BY_OPERATOR}),
-    State.ACTIVE: frozenset({Reason.NONE, Reason.GRANTED}),
+    State.ACTIVE: frozenset({Reason.NONE, Reason.GRANTED, Reason.CANCEL_ON_RETURN}),
     State.ORPHANED: frozenset({Reason.WAITING_FOR_WORKER}),
     State.REVOKED: frozenset({Reason.WAITING_FOR_WORKER}),
     State.SUSPENDED: frozenset(
@@ -340,15 +341,20 @@ PUBLIC: dict[State, PublicState] = {
 }
 
 
+_SHOWN_AS: dict[Reason, Reason] = {
+    Reason.GRANTED: Reason.WAITING_FOR_WORKER,
+    Reason.CANCEL_ON_RETURN: Reason.NONE,
+}
+
+
 def vector(state: State, reason: Reason, attempt_state: AttemptState) -> Vector:
     """The public dimensions of what is stored."""
     shape = SHAPE[state]
-    shown = Reason.WAITING_FOR_WORKER if reason is Reason.GRANTED else reason
     return Vector(
         shape.phase,
         shape.ownership,
         shape.eligibility,
-        shown,
+        _SHOWN_AS.get(reason, reason),
         shape.outcome,
         attempt_state,
         PUBLIC[state],

@@ -19,7 +19,13 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from flowfabric.core.endings import Ending, attempt_of, ended_from_outside
+from flowfabric.core.endings import (
+    Ending,
+    attempt_of,
+    cancelled_on_return,
+    ended_from_outside,
+    is_unwanted,
+)
 from flowfabric.core.leases import give_back, lose
 from flowfabric.core.lifecycle import retried
 from flowfabric.core.model import Admission, Attempt, Execution, Loss, Malformed, Value, Writer
@@ -138,7 +144,6 @@ def _attempt_timeout(row: Execution, now_ms: int) -> Transition:
     if pause is None:
         return _expire(row, now_ms, Duty.ATTEMPT_TIMEOUT)
     patch = retried(row, now_ms, pause) | {
-        "epoch": row.epoch + 1,
         "outcome_detail": Duty.ATTEMPT_TIMEOUT,
         "outcome_category": TIMEOUT_CATEGORY,
     }
@@ -154,7 +159,10 @@ def _attempt_timeout(row: Execution, now_ms: int) -> Transition:
         detail=Duty.ATTEMPT_TIMEOUT,
         category=TIMEOUT_CATEGORY,
     )
-    return _transition(row, patch, LogLine("retry_scheduled", detail), attempt)
+    line = LogLine("retry_scheduled", detail)
+    if is_unwanted(row):
+        patch, line = cancelled_on_return(row, now_ms)
+    return _transition(row, patch | {"epoch": row.epoch + 1}, line, attempt)
 
 
 def _expire(row: Execution, now_ms: int, duty: Duty) -> Transition:

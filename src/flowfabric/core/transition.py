@@ -56,17 +56,34 @@ Patch = Mapping[str, Value]
 _ACTIVE, _ENDED = State.ACTIVE, LineKind.ENDED
 
 
+_GRANT = str(Reason.GRANTED)
+_WANTED = str(Reason.NONE)
+_BEGUN_REASONS = f"{Reason.NONE} {Reason.CANCEL_ON_RETURN}"
+
+
 class Held(Secretive, frozen=True, gc=False):
-    """A worker's guard: active, this epoch, this token, not yet over by the store's clock."""
+    """A worker's guard: active, this epoch, this token, not yet over by the store's clock.
+
+    `returns`: the work is given back unfinished, which is refused once its cancel is asked for:
+    whoever holds the lease cannot know of it.
+    """
 
     epoch: int
     token: str
     started: bool = True
+    returns: bool = False
 
     @property
-    def compared(self) -> tuple[int, str, bool]:
+    def reasons(self) -> str:
+        """The reasons that the row may have, as one text; none of them is part of another."""
+        if not self.started:
+            return _GRANT
+        return _WANTED if self.returns else _BEGUN_REASONS
+
+    @property
+    def compared(self) -> tuple[int, str, str]:
         """What a store compares with the row."""
-        return self.epoch, self.token, self.started
+        return self.epoch, self.token, self.reasons
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
@@ -152,7 +169,8 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
     Of flows: `new_flows` must not be there, `flows` must be as they were seen, `members` (new
     executions) must not be there. Under these guards `edges` are added, `resolved` are written
     into edges that are there, `groups` and `lines` are written whole, new or not, `done` are
-    removed, `notes` are appended to the log. All of it is of one flow.
+    removed, `notes` are appended to the log. All of it is of one flow. A flow that was named
+    without a revision only has to be there; then nothing but lines can be added to it.
     """
 
     transitions: Sequence[Transition] = ()
@@ -191,6 +209,15 @@ def _require_one_flow(changes: Changeset) -> None:
         raise IllegalTransition("a changeset is about one flow")
     for change in changes.flows:
         require_columns(*change.patch)
+        if change.rev is None:
+            _require_lines_alone(changes)
+
+
+def _require_lines_alone(changes: Changeset) -> None:
+    """What a flow owns is written under its revision, but for lines that are only added."""
+    others = [name for name in Changeset.__struct_fields__ if name not in ("flows", "lines")]
+    if changes.flows[0].patch or any(getattr(changes, name) for name in others):
+        raise IllegalTransition("without a revision of the flow only lines can be added")
 
 
 class Applied(NamedTuple):
@@ -322,7 +349,7 @@ def guard_holds(guard: Held | Seen, row: Execution, store_now_ms: int) -> bool:
         row.state is _ACTIVE
         and row.epoch == guard.epoch
         and row.lease_token == guard.token
-        and (row.reason is not Reason.GRANTED) == guard.started
+        and row.reason in guard.reasons
         and row.lease_until_ms is not None
         and row.lease_until_ms > store_now_ms
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from flowfabric.core.flow.audit import owes_cancels
-from flowfabric.core.flow.cancel import cancel_line, owed_states
+from flowfabric.core.flow.cancel import cancel_line, cancelled_states
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import Members, Sight
@@ -48,7 +48,7 @@ class CancelReconciler:
             return Swept(errors=1)
         processed = 0
         for flow in found:
-            if not owed_states(flow) or not includes(self.filter, flow):
+            if not cancelled_states(flow) or not includes(self.filter, flow):
                 continue
             try:
                 is_taken_up = await self._take_up(flow)
@@ -63,10 +63,18 @@ class CancelReconciler:
         return Swept(processed, errors, again=bool(self.cursor))
 
     async def _take_up(self, flow: Flow) -> bool:
-        page = Members(states=owed_states(flow), limit=MEMBERS)
-        view = (await self._store.graph([Sight(flow=flow.id, members=page, lines=True)]))[0]
-        if view.flow is None or not owes_cancels(view.flow, view):
-            return False
+        """Members that may end can be many: those that are owed a cancel may come after them."""
+        after = ""
+        while True:
+            page = Members(states=cancelled_states(flow), after=after, limit=MEMBERS)
+            view = (await self._store.graph([Sight(flow=flow.id, members=page, lines=True)]))[0]
+            if view.flow is None:
+                return False
+            if owes_cancels(view.flow, view):
+                break
+            if len(view.members) < MEMBERS:
+                return False
+            after = view.members[-1]
         now_ms = self._clock.now_ms()
         changes = Changeset(
             flows=[FlowPatch(view.flow.id, view.flow.rev, {})],

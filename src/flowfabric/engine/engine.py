@@ -41,6 +41,7 @@ from flowfabric.engine.outcomes import (
     answer,
     decide_or_refuse,
     ends_of,
+    with_stored_lease,
 )
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.rounds import Rounds
@@ -273,13 +274,21 @@ class Engine:
 
         now_ms, replies = await self._apply(decide_all)
         written = iter(replies)
-        answers = [
-            answer(outcome, decision, next(written), now_ms)
-            if isinstance(decision, Transition)
-            else Finished(id=outcome.lease.id, state=None, error=decision)
-            for outcome, decision in zip(outcomes, decided, strict=True)
-        ]
+        answers: list[Finished] = []
+        unwanted: dict[int, Outcome] = {}
+        for place, (outcome, decision) in enumerate(zip(outcomes, decided, strict=True)):
+            if not isinstance(decision, Transition):
+                answers.append(Finished(id=outcome.lease.id, state=None, error=decision))
+                continue
+            reply = next(written)
+            answers.append(answer(outcome, decision, reply, now_ms))
+            if (known := with_stored_lease(outcome, reply)) is not None:
+                unwanted[place] = known
         self.hints.publish(Hint(finished=ends_of(outcomes, answers)))
+        if unwanted:
+            ends = await self._finish(list(unwanted.values()))
+            for place, end in zip(unwanted, ends, strict=True):
+                answers[place] = end
         return answers
 
     async def complete(self, lease: Lease, result: bytes) -> Finished:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from flowfabric.core.flow.cancel import require_replayable
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.reopening import hold_back, require_replays, weights
 from flowfabric.core.flow.replay import dependants, replay_member
@@ -104,6 +105,7 @@ class FlowReplaying:
 
 
 def _seen(flow: Flow, view: View, now_ms: int, id: ExecutionId) -> tuple[Round, Execution]:
+    require_replayable(flow)
     work = Round(flow, now_ms)
     work.look(view)
     row = work.head(id)

@@ -38,7 +38,7 @@ class FlowWrites:
         """A flow that is still being submitted is not there for anybody but its submitter."""
         view = (await self._store.graph([sight]))[0]
         if view.flow is None or not view.flow.is_open:
-            raise FlowNotFound(f"there is no flow {sight.flow}", details={"flow": sight.flow})
+            raise _no_flow(sight.flow)
         return view.flow, view
 
     async def change(self, sight: Sight, decide: Decide[T]) -> T:
@@ -71,6 +71,20 @@ class FlowWrites:
             code="conflict",
             details={"flow": sight.flow, "kind": "retry_exhausted"},
         )
+
+    async def add(self, id: FlowId, decide: Callable[[int], Changeset]) -> None:
+        """A change that no other change of the flow can refuse: it only has to be there."""
+
+        async def once(_: bool) -> bool:
+            now_ms = self._clock.now_ms()
+            return await self._store.commit(decide(now_ms), now_ms)
+
+        if not await persistently(self._clock, once):
+            raise _no_flow(id)
+
+
+def _no_flow(id: FlowId) -> FlowNotFound:
+    return FlowNotFound(f"there is no flow {id}", details={"flow": id})
 
 
 def _after(flow: Flow, changes: Changeset) -> Flow:

@@ -106,7 +106,7 @@ class Flows:
         self.build = FlowBuilding(self._writes, lanes)
         self.replaying = FlowReplaying(self._writes)
         self.read = FlowReading(store)
-        self._cancelling = FlowCancelling(self.read, self._writes, dispatcher)
+        self._cancelling = FlowCancelling(self._writes, dispatcher)
 
     async def submit(self, plan: Plan) -> SubmittedFlow:
         """Make the whole flow, or nothing. Repeating it answers the flow that is there."""
@@ -165,8 +165,8 @@ class Flows:
 
     async def status(self, id: FlowId) -> FlowSnapshot:
         """The flow and how its members stand, counted in the same moment."""
-        flow, view = await self._writes.view(Sight(flow=id, tally=True))
-        return snapshot(flow, view.tally, self._clock.now_ms())
+        flow, view = await self._writes.view(Sight(flow=id, tally=True, lines=True))
+        return snapshot(flow, view.tally, self._clock.now_ms(), view.lines)
 
     async def summary(self, id: FlowId) -> Summary:
         """How many of its members are in which public state now, and what that makes of it."""

@@ -6,12 +6,13 @@ replies that mean "this had happened already".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import msgspec
 
 from flowfabric.core import lifecycle, refusal
+from flowfabric.core.endings import is_unwanted
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Ended, Execution, Lease, Secretive
@@ -46,6 +47,8 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 _COMPLETED = State.COMPLETED
 
 Outcome = Completed | Failed | Delayed | Released
+
+_replace: Callable[..., Outcome] = msgspec.structs.replace
 
 
 class Follow(Secretive, frozen=True, kw_only=True):
@@ -114,6 +117,18 @@ def answer(
     return Finished(id=lease.id, state=row.state if row else None, error=error)
 
 
+def with_stored_lease(outcome: Outcome, reply: Applied | Rejected) -> Outcome | None:
+    """The outcome as its holder would say it who knew that the work is not wanted any more: only
+    the copy of the lease was too old to tell."""
+    row = reply.current if isinstance(reply, Rejected) else None
+    lease = outcome.lease
+    if row is None or not refusal.is_owner(row, lease):
+        return None
+    if not is_unwanted(row) or is_unwanted(lease.head):
+        return None
+    return _replace(outcome, lease=Lease(row, lease.payload))
+
+
 def ends_of(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> tuple[Ended, ...]:
     """The completions among the answers: whoever waits for one here need not read it again."""
     return tuple(
@@ -152,10 +167,18 @@ def _happened_before(outcome: Outcome, row: Execution) -> bool:
         case Completed(lease):
             return refusal.completed_by(row, lease)
         case Failed(lease):
-            return refusal.failed_by(row, lease) or refusal.retried_by(row, lease)
+            return (
+                refusal.failed_by(row, lease)
+                or refusal.retried_by(row, lease)
+                or refusal.cancelled_by(row, lease)
+            )
         case Delayed(lease):
-            return refusal.delayed_by(row, lease)
+            return refusal.delayed_by(row, lease) or refusal.cancelled_by(row, lease)
         case Released(lease):
-            return refusal.delayed_by(row, lease) or refusal.returned_by(row, lease)
+            return (
+                refusal.delayed_by(row, lease)
+                or refusal.returned_by(row, lease)
+                or refusal.cancelled_by(row, lease)
+            )
         case _:
             assert_never(outcome)

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from flowfabric.core.flow.cancel import DEADLINE, cancel_flow, on_cancel_flow, owed_states
+from flowfabric.core.flow.cancel import (
+    DEADLINE,
+    cancel_flow,
+    cancelled_states,
+    on_cancel_flow,
+    open_request,
+)
 from flowfabric.core.flow.dispatch import MISSING, Advanced, Answer, NoOp, on_ends
 from flowfabric.core.flow.handover import hand_over
 from flowfabric.core.flow.model import (
@@ -126,7 +132,7 @@ class Job(msgspec.Struct):
 
     def _states(self, page: Line) -> tuple[State, ...]:
         if page.kind is LineKind.CANCEL_FLOW:
-            return owed_states(self.flow)
+            return cancelled_states(self.flow)
         return (State.BLOCKED_DEPENDENCIES, State.BLOCKED_OPERATOR)
 
 
@@ -305,6 +311,12 @@ def weight(jobs: Sequence[Job]) -> int:
 
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     flow = job.flow
+    wish = open_request(job.lines)
+    if wish is not None and flow.state is FlowState.OPEN:
+        job.is_done, job.answers, job.decided = False, (), ()
+        return cancel_flow(flow, work.now_ms, wish.policy, wish.reason, wishes=job.lines)
+    for line in job.of(LineKind.REQUEST_CANCEL):
+        work.finish(line)
     if flow.due_ms is not None and flow.due_ms <= work.now_ms:
         has_ended = 0 < flow.total <= work.ended
         if flow.state is FlowState.OPEN and not has_ended:

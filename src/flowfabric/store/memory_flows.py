@@ -57,12 +57,12 @@ class FlowBook:
         if any(flow.id in self._flows for flow in changes.new_flows):
             return False
         revs = [(self._flows.get(seen.id), seen.rev) for seen in changes.flows]
-        return all(flow is not None and flow.rev == rev for flow, rev in revs)
+        return all(flow is not None and rev in (None, flow.rev) for flow, rev in revs)
 
     def write(self, changes: Changeset) -> None:
         for flow in changes.new_flows:
             self._flows[flow.id] = flow
-        for change in changes.flows:
+        for change in (each for each in changes.flows if each.rev is not None):
             self._patch(change)
         for edge in changes.edges:
             self._put(edge)

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from flowfabric.core.flow.cancel import owed_states
+from flowfabric.core.flow.cancel import cancelled_states, owed_change
 from flowfabric.core.flow.dispatch import decide, is_superseded, move, set_free
 from flowfabric.core.flow.edges import Bucket, bucket, is_answered
 from flowfabric.core.flow.model import (
-    CancelPolicy,
     Edge,
     EdgeState,
     Flow,
@@ -133,18 +132,12 @@ def _held_for_nothing(work: Round, head: Execution, lines: Iterable[Line]) -> bo
 
 
 def owes_cancels(flow: Flow, view: View) -> bool:
-    """Whether a cancelled flow has members that nobody will cancel; `view` shows the open lines
-    and a page of members in the states that its cancel is about.
-
-    Of `cancel_pending`, whoever changed since was working then, and may end in its own way.
-    """
-    if not owed_states(flow) or any(line.kind is LineKind.CANCEL_FLOW for line in view.lines):
+    """Whether a cancelled flow has members that nothing will cancel; `view` shows the open lines
+    and a page of members in the states that its cancel is about."""
+    if not cancelled_states(flow) or any(line.kind is LineKind.CANCEL_FLOW for line in view.lines):
         return False
-    heads = [view.heads[id] for id in view.members if id in view.heads]
-    if flow.cancel_policy == CancelPolicy.CANCEL_PENDING:
-        since_ms = flow.cancelled_ms or 0
-        heads = [head for head in heads if head.updated_ms <= since_ms]
-    return bool(heads)
+    heads = (view.heads[id] for id in view.members if id in view.heads)
+    return any(owed_change(flow, head, 0) is not None for head in heads)
 
 
 def recount(

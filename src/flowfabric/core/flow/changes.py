@@ -22,10 +22,14 @@ WRITABLE = frozenset(FLOW_COLUMNS) - _FIXED
 
 
 class FlowPatch(msgspec.Struct, frozen=True, gc=False):
-    """If the flow still has this `rev`: write the columns and raise it, also for no column."""
+    """If the flow still has this `rev`: write the columns and raise it, also for no column.
+
+    Without a `rev`, the flow only has to be there: nothing of it is written, so that lines can be
+    added whatever else happens to it.
+    """
 
     id: FlowId
-    rev: int
+    rev: int | None
     patch: Mapping[str, Value]
 
 

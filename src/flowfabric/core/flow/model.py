@@ -1,8 +1,8 @@
 """The records of a flow, frozen: the flow itself, edges, groups, and the lines of its outbox.
 
 All of them live in the flow's partition and belong to the flow: whoever writes one of them raises
-the flow's `rev` in the same commit. The one exception is the line of a member that ends, which is
-only added. Nothing here decides anything.
+the flow's `rev` in the same commit. The exception are lines that are only added: that of a member
+that ends, and that of a wish. Nothing here decides anything.
 
 Texts that a newer build may have written (how a group joins) are kept as text, so that an older
 one can read the record and leave it alone.
@@ -85,6 +85,7 @@ class LineKind(StrEnum):
     ENDED = "ended"  # a member ended
     CANCEL_SIBLINGS = "cancel_siblings"  # a decided group owes cancels
     CANCEL_FLOW = "cancel_flow"  # a cancelled flow owes cancels
+    REQUEST_CANCEL = "request_cancel"  # a flow that others kept changing is to be cancelled
     OPEN_FLOW = "open_flow"  # the roots of a staged flow wait to be released
     REOPEN = "reopen"  # a replayed member waits until those that depended on it are taken back
 

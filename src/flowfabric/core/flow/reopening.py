@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from flowfabric.core.flow.members import release
+from flowfabric.core.flow.dispatch import set_free
 from flowfabric.core.flow.model import (
     NOT_PINNED,
     Edge,
@@ -128,6 +128,6 @@ def let_go(work: Round, line: Line, view: View) -> None:
     open_hopeless(work, row.id, view.edges)
     if any(group.state is GroupState.PENDING for group in work.groups_of(row.id)):
         return
-    transition = release(row, work.now_ms)
+    transition = set_free(work, row)
     if transition is not None:
         work.write(transition)

@@ -6,12 +6,12 @@ nothing here touches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
-from flowfabric.core.flow.model import Flow, FlowState
+from flowfabric.core.flow.model import Flow, FlowState, Line, LineKind
 from flowfabric.core.states import PUBLIC, PublicState
 
 
@@ -97,19 +97,25 @@ def _derive(counts: Mapping[PublicState, int], total: int) -> FlowStatus:
 
 class FlowSnapshot(msgspec.Struct, frozen=True):
     """A flow in one moment. `state` is what people are shown: a cancelled flow is cancelled,
-    whatever its members do; else it is what they make of it."""
+    whatever its members do; else it is what they make of it. `cancel_requested_ms`: when its cancel
+    was asked for, also while that is still to be carried out."""
 
     state: FlowStatus
     summary: Summary
     flow: Flow
+    cancel_requested_ms: int | None = None
 
 
-def snapshot(flow: Flow, tally: Mapping[str, int], now_ms: int) -> FlowSnapshot:
-    """The flow with so many members in each stored state."""
+def snapshot(
+    flow: Flow, tally: Mapping[str, int], now_ms: int, lines: Iterable[Line] = ()
+) -> FlowSnapshot:
+    """The flow with so many members in each stored state, and these open lines."""
     summary = summarize(tally, now_ms)
     is_cancelled = flow.state is FlowState.CANCELLED
     state = FlowStatus.CANCELLED if is_cancelled else summary.public_flow_state
-    return FlowSnapshot(state, summary, flow)
+    wishes = (line.at_ms for line in lines if line.kind is LineKind.REQUEST_CANCEL)
+    requested_ms = flow.cancelled_ms if is_cancelled else min(wishes, default=None)
+    return FlowSnapshot(state, summary, flow, requested_ms)
 
 
 _summary = msgspec.json.Decoder(Summary)

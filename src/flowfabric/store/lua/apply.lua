@@ -19,7 +19,7 @@ local function guarded(shape, front)
   if shape.token then
     seen = row.epoch
     is_held = row.state == 'active' and row.lease_token == shape.token
-      and (row.reason ~= 'granted') == shape.is_started and row.lease_until_ms ~= nil
+      and string.find(shape.reasons, row.reason, 1, true) and row.lease_until_ms ~= nil
   end
   local is_queued = READY[row.state] or READY[shape.state]
   return {

@@ -49,13 +49,14 @@ local function read_changeset(scope, position, read)
   return set, set.past
 end
 
--- Whether everything is as it was seen; a revision of nothing means that the flow must be new.
+-- Whether everything is as it was seen; a revision of nothing means that the flow must be new, and
+-- one of '*' that it must be there, however it is.
 local function flow_holds(base, id, rev)
   local cells = call('HMGET', base .. ':flow:' .. id, 'created_ms', 'rev')
   if rev == '' then
     return not cells[1]
   end
-  return cells[1] and (cells[2] or '1') == text_of(rev)
+  return cells[1] and (rev == '*' or (cells[2] or '1') == text_of(rev))
 end
 
 local function set_holds(set, read, seen)
@@ -216,7 +217,7 @@ local function write_set(set, read)
   for number = set.first_change, set.last_change do
     write(scope, cells, read.changes[number])
   end
-  if set.flow then
+  if set.flow and set.flow.rev ~= '*' then
     write_flow(scope, cells, set.flow)
   end
   write_rest(scope, cells, set.rest, set.past)

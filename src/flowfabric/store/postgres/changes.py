@@ -151,7 +151,7 @@ def _shape_of(transitions: Sequence[Transition], *, with_lines: bool) -> Shape:
 def _given(transitions: Sequence[Transition], shape: Shape) -> dict[str, Argument]:
     """The arguments of a shape, one array per column."""
     given: dict[str, Argument] = {"ids": [t.id for t in transitions]}
-    guard = ("held_epoch", "held_token", "held_started") if shape.held else ("seen_rev",)
+    guard = ("held_epoch", "held_token", "held_reasons") if shape.held else ("seen_rev",)
     guards = columns_of([t.guard.compared for t in transitions], len(guard))
     given.update(zip(guard, guards, strict=True))
     if shape.alike:

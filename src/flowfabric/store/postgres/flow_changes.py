@@ -103,7 +103,8 @@ def _shortened(column: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Cell]:
 def _by_part(numbered: Numbered) -> dict[str, _Rows]:
     return {
         "new_flows": _rows(numbered, attrgetter("new_flows"), rows_of),
-        "flows": _rows(numbered, attrgetter("flows"), _flow_cells),
+        "flows": _rows(numbered, _seen_flows, _flow_cells),
+        "present": _rows(numbered, _present_flows, _id_cells),
         "members": _members(numbered),
         "edges": _rows(numbered, _edges, rows_of),
         "resolved": _rows(numbered, _resolved, rows_of),
@@ -157,6 +158,19 @@ def _move_cells(kind: Moves, found: Sequence[tuple[int, int, Transition]]) -> It
         if kind.tags:
             row += (encode(tags).decode() if tags else None,)
         yield row
+
+
+def _seen_flows(changes: Changeset) -> Iterable[FlowPatch]:
+    return [flow for flow in changes.flows if flow.rev is not None]
+
+
+def _present_flows(changes: Changeset) -> Iterable[FlowPatch]:
+    """Those that only have to be there."""
+    return [flow for flow in changes.flows if flow.rev is None]
+
+
+def _id_cells(flows: Sequence[FlowPatch]) -> list[Row]:
+    return [(flow.id,) for flow in flows]
 
 
 def _flow_cells(flows: Sequence[FlowPatch]) -> list[Row]:

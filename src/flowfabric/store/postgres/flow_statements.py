@@ -34,6 +34,7 @@ LOGGED = {"line_kind": "text", "line_detail": "text"}
 PARTS: Mapping[str, Mapping[str, str]] = {
     "new_flows": FLOW,
     "flows": {"id": "text", "rev": "bigint", "patch": "text"},
+    "present": {"id": "text"},
     "members": MEMBER,
     "edges": EDGE,
     "resolved": RESOLUTION,
@@ -45,6 +46,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
 _REFUSE = {
     "new_flows": ("new_flows_refuse", ("id",)),
     "flows": ("flows_refuse", ("id", "rev")),
+    "present": ("present_refuse", ("id",)),
     "members": ("members_refuse", ("id",)),
 }
 _WRITE = {

@@ -24,7 +24,7 @@ HEADS = ", ".join(f"e.{name}" for name in COLUMNS)
 NOW = "coalesce(:clock_ms::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 
 # What a guard compares with the row.
-HELD = {"held_epoch": "bigint", "held_token": "text", "held_started": "boolean"}
+HELD = {"held_epoch": "bigint", "held_token": "text", "held_reasons": "text"}
 SEEN = {"seen_rev": "bigint"}
 
 _ARGUMENT = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")

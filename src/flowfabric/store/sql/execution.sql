@@ -58,19 +58,19 @@ WHERE e.n IN (SELECT value FROM json_each(?1))
 
 -- name: execution_patch_held@sqlite
 -- Write named columns where the lease is still the one that was shown.
-WITH clock (now_ms) AS (VALUES (?)), new (id, held_epoch, token, started{more}) AS (VALUES {rows})
+WITH clock (now_ms) AS (VALUES (?)), new (id, held_epoch, token, reasons{more}) AS (VALUES {rows})
 UPDATE OR FAIL execution AS e SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
-  AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
+  AND e.lease_token = new.token AND instr(new.reasons, e.reason) > 0
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: execution_patch_held_alike@sqlite
 -- Differs: every row gets the same values, as in a batch of completions, so that a row is only what
 -- is compared.
-WITH clock (now_ms{more}) AS (VALUES {one}), new (id, held_epoch, token, started) AS (VALUES {rows})
+WITH clock (now_ms{more}) AS (VALUES {one}), new (id, held_epoch, token, reasons) AS (VALUES {rows})
 UPDATE OR FAIL execution AS e SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
-  AND e.lease_token = new.token AND (e.reason <> 'granted') = new.started
+  AND e.lease_token = new.token AND instr(new.reasons, e.reason) > 0
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: execution_patch_seen@sqlite
@@ -358,7 +358,7 @@ ORDER BY e.priority DESC, e.created_ms, e.id
 -- statement's beginning: a guard whose parts could change between two looks at a row would be
 -- judged by the row before it was locked.
 e.state = 'active' AND e.epoch = t.held_epoch AND e.lease_token = t.held_token
-AND (e.reason <> 'granted') = t.held_started
+AND strpos(t.held_reasons, e.reason) > 0
 AND e.lease_until_ms > (SELECT now_ms FROM clock)
 
 -- name: guard_seen@postgres

@@ -7,6 +7,11 @@ INSERT OR FAIL INTO flow ({names}) SELECT * FROM new WHERE id IS NOT NULL ON CON
 -- What is compared with what was seen.
 SELECT json_group_object(id, rev) FROM flow WHERE id IN (SELECT value FROM json_each(?1))
 
+-- name: flow_present@sqlite
+-- Count those that are there: what is written is what they are.
+WITH new (id) AS (VALUES {rows})
+UPDATE OR FAIL flow AS e SET rev = e.rev FROM new WHERE e.id = new.id
+
 -- name: flow_patch@sqlite
 -- Write named columns and raise the revision where nothing has changed since the flow was read.
 WITH new (id, seen_rev{more}) AS (VALUES {rows})
@@ -263,6 +268,10 @@ UNION ALL SELECT t.which FROM {given} WHERE (t.id IN (SELECT id FROM owner)) IS 
 -- name: flows_refuse@postgres
 -- Refused: a flow is not as it was seen, or not there.
 UNION ALL SELECT t.which FROM {given} WHERE (t.id, t.rev) NOT IN (SELECT id, rev FROM owner)
+
+-- name: present_refuse@postgres
+-- Refused: a flow that has to be there, however it is, is not.
+UNION ALL SELECT t.which FROM {given} WHERE t.id NOT IN (SELECT id FROM owner)
 
 -- name: flows_write@postgres
 -- The part of a commit that writes named columns of flows, and raises their revisions in any case.

@@ -37,21 +37,29 @@ def seen_revs(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> dic
 def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
     return (
         all(flow.id not in revs for flow in changes.new_flows)
-        and all(revs.get(flow.id) == flow.rev for flow in changes.flows)
+        and all(_is_as_seen(revs.get(flow.id), flow.rev) for flow in changes.flows)
         and all(member.execution.id not in existing for member in changes.members)
     )
 
 
+def _is_as_seen(rev: int | None, seen: int | None) -> bool:
+    """One that was named without a revision only has to be there."""
+    return rev is not None and seen in (None, rev)
+
+
 def owner_parts(batch: Sequence[Changeset]) -> list[Part]:
-    """New flows, whose ids must be free, and patches of those that are as they were seen."""
+    """New flows, whose ids must be free, patches of those that are as they were seen, and those
+    that only have to be there."""
     flows = [flow for changes in batch for flow in changes.new_flows]
     shapes: dict[tuple[str, ...], list[Row]] = {}
-    for flow in (flow for changes in batch for flow in changes.flows):
+    for flow in (flow for changes in batch for flow in changes.flows if flow.rev is not None):
         row = (flow.id, flow.rev, *flow.patch.values())
         shapes.setdefault(tuple(flow.patch), []).append(row)
+    present = [(flow.id,) for changes in batch for flow in changes.flows if flow.rev is None]
     return [
         Part(many("flow_insert", flows, names=FLOW_NAMES), len(flows)),
         *(Part(many("flow_patch", rows, names=names), len(rows)) for names, rows in shapes.items()),
+        Part(many("flow_present", present), len(present)),
     ]
 
 

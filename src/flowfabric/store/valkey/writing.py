@@ -264,7 +264,7 @@ class _Shape(Secretive, frozen=True, kw_only=True, omit_defaults=True):
     attempt as they are kept."""
 
     token: str | None = None
-    is_started: bool | None = None
+    reasons: str | None = None
     state: Value = None
     home: Value = None
     set: list[Value]
@@ -286,7 +286,7 @@ def _shape(transition: Transition) -> _Shape:
     seen = {name: value for name, value in columns.items() if name in _LOOKED_AT}
     return _Shape(
         token=guard.token if isinstance(guard, Held) else None,
-        is_started=guard.started if isinstance(guard, Held) else None,
+        reasons=guard.reasons if isinstance(guard, Held) else None,
         state=seen.get("state"),
         home=transition.patch.get("flow"),
         set=[cell for pair in seen.items() if pair[1] is not None for cell in pair],

@@ -60,6 +60,7 @@ _PARTS = (
     "skew",
     "crowds",
     "flows_committing",
+    "flows_adding",
     "flows_pending",
     "flows_looking",
     "purging",

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from flowfabric.core.lifecycle import Failure, complete, delay, fail, renew, start
-from flowfabric.core.model import Lease
+from flowfabric.core.lifecycle import Failure, complete, delay, fail, progress, renew, start
+from flowfabric.core.model import Lease, Value, Writer
 from flowfabric.core.operator import Source, cancel, revoke, set_tags
 from flowfabric.core.refusal import refusal_of_lease
 from flowfabric.core.states import Reason, State
 from flowfabric.core.timers import on_due
-from flowfabric.core.transition import Held, Seen, Transition
+from flowfabric.core.transition import Changeset, Held, Seen, Transition
 from flowfabric.errors import StaleLease
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import OTHER_TOKEN, TTL_MS, order, policy
@@ -148,6 +148,55 @@ async def test_a_lease_that_its_holder_ended_is_over(
     await apply(store, clock, end(lease, clock.now_ms()))
     await refuse(store, clock, complete(lease, clock.now_ms(), b"second"))
     await refuse(store, clock, renew(lease, clock.now_ms(), TTL_MS))
+
+
+UNWANTED: dict[str, Value] = {"state": State.ACTIVE, "reason": Reason.CANCEL_ON_RETURN}
+
+GIVEN_BACK: dict[str, Callable[[Lease, int], Transition]] = {
+    name: ENDS[name] for name in ("retried", "delayed", "released")
+}
+
+GONE_ON_WITH: dict[str, Callable[[Lease, int], Transition]] = {
+    "renewed": lambda lease, now_ms: renew(lease, now_ms, TTL_MS),
+    "at half": lambda lease, now_ms: progress(lease, now_ms, 50, None),
+    "completed": ENDS["completed"],
+    "failed": lambda lease, now_ms: fail(lease, now_ms, Failure("broke", fatal=True)),
+}
+
+
+async def unwanted(store: Store, clock: VirtualClock, count: int) -> list[Lease]:
+    """Leases of work that is not to be tried again since; the leases do not say so."""
+    orders = [order(number, policy=policy(retries=3)) for number in range(count)]
+    await put(store, clock, *orders)
+    leases = [(await take(store, clock, only=each.id))[0] for each in orders]
+    for lease in leases:
+        seen = Seen(lease.head.rev, State.ACTIVE)
+        await apply(store, clock, Transition(lease.id, seen, Writer.ENGINE, UNWANTED))
+    return leases
+
+
+@pytest.mark.parametrize("how", GIVEN_BACK.values(), ids=GIVEN_BACK.keys())
+async def test_work_that_is_not_wanted_any_more_cannot_be_given_back(
+    store: Store, clock: VirtualClock, how: Callable[[Lease, int], Transition]
+) -> None:
+    (lease,) = await unwanted(store, clock, 1)
+    back = how(lease, clock.now_ms())
+    refused = await refuse(store, clock, back)
+    assert refused.current == await head(store, lease.id)
+    assert not await store.commit(Changeset([back]), clock.now_ms())
+    known = Lease(await head(store, lease.id))
+    await apply(store, clock, how(known, clock.now_ms()))
+    assert (await head(store, lease.id)).state is State.CANCELLED
+
+
+async def test_work_that_is_not_wanted_any_more_is_gone_on_with_and_ended(
+    store: Store, clock: VirtualClock
+) -> None:
+    leases = await unwanted(store, clock, len(GONE_ON_WITH))
+    for lease, how in zip(leases, GONE_ON_WITH.values(), strict=True):
+        await apply(store, clock, how(lease, clock.now_ms()))
+    states = [(await head(store, lease.id)).state for lease in leases]
+    assert states == [State.ACTIVE, State.ACTIVE, State.COMPLETED, State.FAILED]
 
 
 async def test_a_lease_that_was_taken_away_is_over(store: Store, clock: VirtualClock) -> None:

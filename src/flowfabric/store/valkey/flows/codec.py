@@ -67,9 +67,10 @@ _line = _teller(Line, _all_but(Line, "flow", "at_ms", "id"))
 
 
 def flow_cells(flow: Flow | FlowPatch) -> list[Cell]:
-    """Its id, the revision it was seen with (nothing: it is new), and its columns."""
+    """Its id, the revision it was seen with (nothing: it is new; a star: it is there), and its
+    columns."""
     if isinstance(flow, FlowPatch):
-        return [flow.id, flow.rev, *_patch_cells(flow.patch)]
+        return [flow.id, "*" if flow.rev is None else flow.rev, *_patch_cells(flow.patch)]
     columns = msgspec.structs.asdict(flow)
     del columns["id"]
     told = {name: value for name, value in columns.items() if value != _FLOW_USUAL[name]}
