@@ -8,12 +8,14 @@ import pytest
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import NoOp
 from flowfabric.core.flow.model import CancelPolicy, EdgeKind, FlowState, LineKind
+from flowfabric.core.model import Feed
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.flow_cancelling import Backlog, CancelStatus
 from flowfabric.errors import FlowNotFound, ResultTimeout
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
+from tests.flow.watched import Watched
 
 ENDING = [CancelPolicy.CANCEL_ALL, CancelPolicy.CANCEL_PENDING]
 
@@ -66,6 +68,7 @@ async def test_a_cancel_is_one_line_and_owes_every_member_until_it_has_ended(
     for name in "abc":
         await desk.start(name)
     assert await desk.engine.flows.backlog(FLOW) == Backlog(None, False, [], 0)
+    before = len(await desk.engine.read.events(Feed()))
     await desk.engine.flows.cancel(FLOW, reason="enough")
     owed = sorted(member(name) for name in "abc")
     requested_ms = desk.clock.now_ms()
@@ -75,8 +78,15 @@ async def test_a_cancel_is_one_line_and_owes_every_member_until_it_has_ended(
     await desk.dispatch()
     assert await desk.engine.flows.backlog(FLOW) == Backlog(requested_ms, False, [], 3)
     assert await desk.states("abc") == dict.fromkeys("abc", "cancelled")
-    (told,) = [each for each in await desk.events(member("a")) if each.kind == "cancelled"]
-    assert told.detail == {"reason": "enough", "source": "flow_cascade"}
+    since = (await desk.engine.read.events(Feed()))[before:]
+    cancelled = [each for each in since if each.kind == "cancelled"]
+    assert sorted(each.execution for each in cancelled) == owed
+    for told in cancelled:
+        assert told.detail == {"reason": "enough", "source": "flow_cascade"}
+    # Nothing is told of the flow itself; that each end was dispatched is told of its member.
+    others = [each for each in since if each not in cancelled]
+    assert sorted(each.execution for each in others) == owed
+    assert {each.kind for each in others} == {"dispatched"}
 
 
 @pytest.mark.case("CF-009")
@@ -137,6 +147,22 @@ async def test_without_waiting_a_cancel_is_scheduled_unless_nobody_is_owed_one(
     await desk.draw(plan("", flow=empty))
     done = await desk.engine.flows.cancel(empty)
     assert (done.status, done.policy, done.members) == ("cancelled", "cancel_all", [])
+
+
+@pytest.mark.case("CF-016")
+async def test_members_are_cancelled_five_hundred_in_a_commit(desk: FlowDesk) -> None:
+    await desk.draw(plan(range(1_000, 2_001)))
+    await desk.dispatch()
+    await desk.engine.flows.cancel(FLOW)
+    watched = Watched(desk.store)
+    other = FlowDesk(watched, desk.clock)
+    await other.dispatch()
+    cancels = [
+        count
+        for changes in watched.changes
+        if (count := sum(t.patch.get("state") == "cancelled" for t in changes.transitions))
+    ]
+    assert cancels == [500, 500, 1]
 
 
 @pytest.mark.case("CF-017")

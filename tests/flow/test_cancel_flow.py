@@ -92,6 +92,15 @@ async def test_all_members_are_owed_and_then_cancelled(desk: FlowDesk) -> None:
 
 
 @pytest.mark.case("CF-007")
+async def test_the_cancel_of_what_is_pending_is_owed_too(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab"))
+    await desk.start("b")
+    await desk.engine.flows.cancel(FLOW, CancelPolicy.CANCEL_PENDING)
+    assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_FLOW]
+    assert await desk.engine.flows.owed(FLOW) == [member("a")]
+
+
+@pytest.mark.case("CF-007")
 async def test_an_empty_flow_and_the_flow_alone_owe_nothing(desk: FlowDesk) -> None:
     await desk.draw(plan("ab"))
     await desk.engine.flows.cancel(FLOW, CancelPolicy.FLOW_ONLY)

@@ -36,14 +36,14 @@ def lose(row: Execution, now_ms: int, how: Loss, detail: str = "") -> Decision:
         detail=detail or _LINE[how],
         category=_LINE[how],
     )
-    if is_unwanted(row):
-        patch, line = cancelled_on_return(row, now_ms)
-        return patch | {"epoch": row.epoch + 1}, interrupted, line
     policy = parse_policy(row.policy).timeout_policy
     if row.reclaim_count >= policy.max_reclaim_count:
         ending = Ending(Outcome.FAILED, MAX_RECLAIMS, MAX_RECLAIMS)
         patch, attempt = ended_from_outside(row, ending, now_ms)
         return patch, attempt, LogLine("failed", {"reason": MAX_RECLAIMS, "lost": how})
+    if is_unwanted(row):
+        patch, line = cancelled_on_return(row, now_ms)
+        return patch | {"epoch": row.epoch + 1}, interrupted, line
     facts = msgspec.structs.replace(facts_of(row), next_kind=AttemptKind.RECLAIM, lost=how)
     patch = settle(facts, now_ms).patch(
         attempt_state=AttemptState.INTERRUPTED,
