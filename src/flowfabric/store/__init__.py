@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import InvalidInput, MissingExtra
 from flowfabric.store.clock import Clock
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.protocol import Store
+from flowfabric.store.url import options_of, split_url
 
 __all__ = ["Store", "open_store"]
 
@@ -22,13 +23,12 @@ def open_store(
     url: str, *, clock: Clock | None = None, counts: PartitionCounts | None = None
 ) -> Store:
     """The store that a URL names. Nothing is opened or created before `migrate`."""
-    parts = urlsplit(url)
-    if parts.fragment:
-        # The URL may hold a password: it is not shown.
-        raise InvalidInput("has a '#'", field="url", hint="write it as %23")
+    parts = split_url(url)
     match parts.scheme:
         case "memory":
-            _options(parts.query, ())
+            if parts.netloc or parts.path:
+                raise InvalidInput("memory:// has no name", field="url", hint="write memory://")
+            options_of(parts, ())
             return MemoryStore(clock, counts)
         case "sqlite":
             return _sqlite(url, clock, counts)
@@ -38,24 +38,31 @@ def open_store(
             return _valkey(url, clock, counts)
         case _:
             raise InvalidInput(
-                f"unknown scheme {parts.scheme + '://' if parts.scheme else 'in ' + repr(url)}",
+                _unknown(url, parts.scheme),
                 field="url",
                 hint="use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or memory://",
             )
 
 
+def _unknown(url: str, scheme: str) -> str:
+    """A path is shown as it was given; anything else may hold a password."""
+    if scheme:
+        return f"unknown scheme {scheme}://" if "://" in url else "unknown scheme"
+    return "unknown scheme" if "@" in url or ":" in url else f"unknown scheme in {url!r}"
+
+
 def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
     from flowfabric.store.sqlite import SqliteStore
 
-    parts = urlsplit(url)
-    options = _options(parts.query, ("synchronous",))
+    parts = split_url(url)
     path = unquote(parts.path[1:])
-    if parts.netloc or not path:
+    if parts.netloc or not path or not parts.path.startswith("/"):
         raise InvalidInput(
-            f"{url!r} names no file",
+            "names no file",
             field="url",
             hint="three slashes before a relative path, four before a full one: sqlite:///flows.db",
         )
+    options = options_of(parts, ("synchronous",))
     synchronous = options.get("synchronous", "FULL").upper()
     if synchronous not in _SYNCHRONOUS:
         raise InvalidInput(
@@ -79,23 +86,13 @@ def _postgres(url: str, clock: Clock | None, counts: PartitionCounts | None) -> 
 def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> Store:
     try:
         from flowfabric.store.valkey import ValkeyStore
-        from flowfabric.store.valkey.address import OPTIONS, parse_address
+        from flowfabric.store.valkey.address import parse_address
     except ModuleNotFoundError as error:
         if error.name != "hiredis":
             raise
         raise MissingExtra(
-            f"{urlsplit(url).scheme}:// needs an extra",
+            f"{split_url(url).scheme}:// needs an extra",
             field="url",
             hint="pip install 'flowfabric[valkey]'",
         ) from error
-    address = parse_address(url, _options(urlsplit(url).query, OPTIONS))
-    return ValkeyStore(address, clock=clock, counts=counts)
-
-
-def _options(query: str, known: tuple[str, ...]) -> dict[str, str]:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
-            raise InvalidInput(f"unknown option {name!r}", field="url", hint=f"known: {allowed}")
-    return options
+    return ValkeyStore(parse_address(url), clock=clock, counts=counts)

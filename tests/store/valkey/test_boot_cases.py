@@ -44,7 +44,7 @@ def test_an_early_valkey_tells_only_the_version_of_redis(name: str) -> None:
 def test_a_version_that_cannot_be_read_is_refused_by_its_name(version: str) -> None:
     told = facts(f"valkey_version:{version}")
     with pytest.raises(StoreMismatch) as refused:
-        require_fit(told, parse_address("valkey://host", {}), Place("host", 6379))
+        require_fit(told, parse_address("valkey://host"), Place("host", 6379))
     assert f"valkey {version!r}, which is no version" in refused.value.message
     assert "Valkey 7.2" in refused.value.hint
 
@@ -52,7 +52,7 @@ def test_a_version_that_cannot_be_read_is_refused_by_its_name(version: str) -> N
 @pytest.mark.parametrize("version", ["9.0.0-rc1", "8.1", "7.2.4.99"])
 def test_a_version_with_more_behind_it_is_read(version: str) -> None:
     told = facts(f"valkey_version:{version}")
-    require_fit(told, parse_address("valkey://host", {}), Place("host", 6379))
+    require_fit(told, parse_address("valkey://host"), Place("host", 6379))
 
 
 @pytest.mark.case("BC-006")
@@ -60,7 +60,7 @@ def test_a_version_with_more_behind_it_is_read(version: str) -> None:
 def test_a_server_that_is_too_old_is_refused_with_both_versions(line: str) -> None:
     found = line.partition(":")[2]
     with pytest.raises(StoreMismatch) as refused:
-        require_fit(facts(line), parse_address("valkey://host", {}), Place("host", 6379))
+        require_fit(facts(line), parse_address("valkey://host"), Place("host", 6379))
     assert not refused.value.retryable
     assert found in refused.value.message
     assert "Valkey 7.2 or Redis 7.0" in refused.value.message

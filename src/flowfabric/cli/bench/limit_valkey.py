@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -76,7 +75,7 @@ class Batch(NamedTuple):
 
 async def measure(url: str, cycles: Sequence[Cycles]) -> float:
     """How many seconds it takes with a prefix that is there and empty."""
-    address = parse_address(url, dict(parse_qsl(urlsplit(url).query)))
+    address = parse_address(url)
     network = Network(address, on_new_life=lambda: None)
     batches = [_batch(f"{address.prefix}:{{fp:{each.partition}}}", each) for each in cycles]
     try:

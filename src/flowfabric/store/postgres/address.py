@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlunsplit
 
 from flowfabric.errors import InvalidInput
+from flowfabric.store.url import options_of, port_of, split_server_url
 
 SCHEMA = "flowfabric"
 
@@ -27,7 +28,6 @@ OPTIONS = (
 POOLERS = ("none", "transaction")
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
-_PORT_MAX = 65_535
 
 
 class Address(NamedTuple):
@@ -38,24 +38,18 @@ class Address(NamedTuple):
     schema: str
     pooled: bool
 
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
 
 def parse_url(url: str) -> Address:
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in options:
-        if name not in OPTIONS:
-            known = ", ".join(OPTIONS)
-            raise InvalidInput(f"unknown option {name!r}", field="url", hint=f"known: {known}")
+    parts = split_server_url(url)
+    port = port_of(parts)
+    options = options_of(parts, OPTIONS)
     pooler = options.pop("pooler", "none")
     if pooler not in POOLERS:
         raise InvalidInput(f"{pooler!r} is not possible", field="pooler", hint="none, transaction")
     schema = _schema(options.pop("schema", SCHEMA))
-    try:
-        port = parts.port
-    except ValueError:
-        raise InvalidInput(
-            "the port is no number that a port can have", field="url", hint=f"1 to {_PORT_MAX}"
-        ) from None
     dsn = urlunsplit(
         ("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")
     )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.store.postgres.address import Address
-from flowfabric.store.postgres.driver import Connection, connect, errors
+from flowfabric.store.postgres.driver import Connection, InterfaceError, connect, errors
 from flowfabric.store.postgres.problems import (
     DRIVER_ERRORS,
     LOST,
@@ -62,22 +62,30 @@ class Undone(Exception):
 
 async def open_connection(address: Address, trips: Trips | None = None) -> Connection:
     """A connection to a server that we can use, or why there is none, within seconds."""
-    try:
-        connection = await connect(
-            address.dsn,
-            trips,
-            seconds=CONNECT_SECONDS,
-            cached=0 if address.pooled else CACHED_STATEMENTS,
-            settings={} if address.pooled else SETTINGS,
-        )
-    except ValueError as error:
-        raise strange_server(error, address.shown) from None
+    connection = await _connected(address, trips)
     try:
         require_usable(connection, address.shown)
     except BaseException:
         connection.terminate()
         raise
     return connection
+
+
+async def _connected(address: Address, trips: Trips | None) -> Connection:
+    try:
+        return await connect(
+            address.dsn,
+            trips,
+            seconds=CONNECT_SECONDS,
+            cached=0 if address.pooled else CACHED_STATEMENTS,
+            settings={} if address.pooled else SETTINGS,
+        )
+    except InterfaceError:
+        raise
+    except ValueError as error:
+        problem = str(error)
+    # Outside of the handler: what the driver could not read may hold the password.
+    raise strange_server(problem, address.shown)
 
 
 @asynccontextmanager

@@ -172,9 +172,10 @@ def _said(error: Exception, shown: str) -> str:
     return f"{shown}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
 
 
-def strange_server(error: ValueError, shown: str) -> FlowFabricError:
+def strange_server(problem: str, shown: str) -> FlowFabricError:
     """What the driver says of a version that it cannot read; anything else may hold the URL."""
-    said = str(error) if "version" in str(error) else "the URL or an answer of the server is wrong"
+    is_version = problem.startswith("Unable to parse Postgres version")
+    said = problem if is_version else "the URL or an answer of the server cannot be read"
     return StoreMismatch(f"{shown}: {said}", hint=f"use Postgres {VERSION_FLOOR} or newer")
 
 

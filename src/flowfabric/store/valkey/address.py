@@ -6,13 +6,13 @@ The password is kept out of everything that is ever shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
 import msgspec
 
 from flowfabric.errors import InvalidInput
+from flowfabric.store.url import options_of, port_of, split_server_url
 
 OPTIONS = ("prefix", "replicas", "timeout", "ca")
 PORT = 6379
@@ -51,12 +51,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"Address({', '.join(map(str, self.places))})"
 
 
-def parse_address(url: str, options: Mapping[str, str]) -> Address:
-    """The address that a URL names; `options` are those of its query, already known by name."""
-    parts = urlsplit(url)
+def parse_address(url: str) -> Address:
+    """The address that a URL names."""
+    parts = split_server_url(url)
+    places = _places(parts)
+    options = options_of(parts, OPTIONS)
     scheme, _, mode = parts.scheme.partition("+")
     return Address(
-        places=_places(parts),
+        places=places,
         username=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
         database=_database(parts, is_cluster=mode == "cluster"),
@@ -76,11 +78,8 @@ def _places(parts: SplitResult) -> tuple[Place, ...]:
 
 
 def _place(text: str) -> Place:
-    try:
-        parts = urlsplit(f"//{text}")
-        return Place(parts.hostname or "localhost", parts.port or PORT)
-    except ValueError:
-        raise InvalidInput(f"{text!r} is no server", field="url", hint=_HINT) from None
+    parts = split_server_url(f"//{text}")
+    return Place(parts.hostname or "localhost", port_of(parts) or PORT)
 
 
 def _database(parts: SplitResult, *, is_cluster: bool) -> int:
@@ -95,7 +94,7 @@ def _database(parts: SplitResult, *, is_cluster: bool) -> int:
 
 def _number(text: str, name: str, most: int) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > most:
-        raise InvalidInput(f"{text!r} is no {name}", field="url", hint=f"0 to {most}")
+        raise InvalidInput(f"the {name} is no such number", field="url", hint=f"0 to {most}")
     return int(text)
 
 
