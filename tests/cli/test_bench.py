@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.bench import flows, idle, replicas
+from flowfabric.cli.bench import big_flow, flows, idle, replicas
 from flowfabric.cli.bench.replica import Load
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
@@ -165,9 +165,22 @@ async def test_chains_are_worked_on_by_another_process(tmp_path: Path) -> None:
     assert figures.flows_per_s > 0
 
 
+@pytest.mark.parametrize("shape", list(big_flow.Shape))
+async def test_a_big_flow_is_executed_as_well(shape: big_flow.Shape) -> None:
+    with open_target("memory") as target:
+        figures = await big_flow.submit(target, big_flow.Plan(60, 120, shape), runs=True)
+    assert isinstance(figures.members_per_s, float)
+
+
+def test_an_unknown_shape_is_refused() -> None:
+    ran = ff("bench", "submit", "--store", "memory", "--shape", "ring")
+    assert ran.returncode == 2
+    assert "window, tree, join" in ran.stderr
+
+
 async def test_in_memory_the_rest_of_the_process_waits_as_long_as_the_submit_takes() -> None:
     with open_target("memory") as target:
-        figures = await flows.submit(target, 600, 600)
+        figures = await big_flow.submit(target, big_flow.Plan(600, 600))
     assert figures.longest_stall_ms > 0
 
 

@@ -240,26 +240,34 @@ def submit(
     *,
     store: Store = "sqlite",
     members: Annotated[int, typer.Option(min=1, help="Members of the flow.")] = 10_000,
-    edges: Annotated[int, typer.Option(min=0, help="About so many edges.")] = 30_000,
+    edges: Annotated[int, typer.Option(min=0, help="About so many edges of a window.")] = 30_000,
+    shape: Annotated[
+        str,
+        typer.Option(help="window (each waits for the few before), tree (groups of 50) or join."),
+    ] = "window",
+    run: Annotated[bool, typer.Option("--run", help="Execute the flow, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure the submit of one big flow.
+    """Measure the submit of one big flow, and with --run its execution.
 
     Meanwhile another process renews a lease on the same store, over and over: the longest that one
     of its calls took is `longest_stall_ms`. In memory nobody else can be there, so it is the
-    longest that anything else in this process had to wait.
+    longest that anything else in this process had to wait. With --run one worker then executes
+    the flow: `members_per_s` should be the same for flows of any size.
 
     \b
     Examples:
       ff bench submit --store sqlite --members 10000 --edges 30000
+      ff bench submit --store postgres --members 20000 --shape tree --run
       ff bench submit --store memory --json
     """
-    from flowfabric.cli.bench import flows as bench_flows
+    from flowfabric.cli.bench import big_flow
     from flowfabric.cli.bench.report import show_figures
     from flowfabric.cli.bench.targets import open_target
 
+    plan = big_flow.Plan(members, edges, big_flow.shape_named(shape))
     with open_target(store) as target:
-        figures = _run(bench_flows.submit(target, members, edges))
+        figures = _run(big_flow.submit(target, plan, runs=run))
         show_figures("submit", figures, target, as_json=json)
 
 

@@ -1,4 +1,4 @@
-"""Flows measured through the public API: chains, a fan-out, a race, one big submit."""
+"""Flows measured through the public API: chains, a fan-out, a race."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from statistics import median
 import msgspec
 
 from flowfabric.app import App
-from flowfabric.cli.bench.bystander import bystander
 from flowfabric.cli.bench.cycle import SLOTS, Percentiles
-from flowfabric.cli.bench.machine import peak_rss_mb
 from flowfabric.cli.bench.others import other
 from flowfabric.cli.bench.replica import Load, Place
 from flowfabric.cli.bench.targets import Target, require_shared
@@ -24,7 +22,6 @@ from flowfabric.graph import Node
 from flowfabric.task import Task
 
 WARM_UP = 3
-STALL_SECONDS = 0.002
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -37,12 +34,6 @@ class Fanout(msgspec.Struct, frozen=True):
 
 class Siblings(msgspec.Struct, frozen=True):
     cancel_ms: Percentiles
-
-
-class Submit(msgspec.Struct, frozen=True):
-    seconds: float
-    peak_rss_mb: float | None
-    longest_stall_ms: float
 
 
 class Bench:
@@ -164,47 +155,6 @@ async def _cancelled(run: FlowHandle, node: Node[int]) -> None:
     except ExecutionCancelled:
         return
     raise Corrupt("a member that lost was not cancelled")
-
-
-async def submit(target: Target, members: int, edges: int) -> Submit:
-    """One big graph, and the longest that a call of another client had to wait meanwhile."""
-    bench = Bench(target.url)
-    graph = bench.app.graph("big")
-    nodes: list[Node[int]] = []
-    each = max(edges // max(members, 1), 1)
-    for number in range(members):
-        nodes.append(graph.add(bench.step, number, after=nodes[-each:] if number >= each else ()))
-    await bench.app.connect()
-    # In memory there is no other client but this process.
-    others = _own_loop() if target.kind == "memory" else bystander(target.url)
-    async with others as longest_ms:
-        began = time.perf_counter()
-        await graph.submit()
-        seconds = time.perf_counter() - began
-    await bench.app.close()
-    return Submit(seconds, peak_rss_mb(), longest_ms[0])
-
-
-@asynccontextmanager
-async def _own_loop() -> AsyncIterator[list[float]]:
-    """The longest that anything else in this process had to wait."""
-    stalls: list[float] = [0.0]
-    longest_ms: list[float] = []
-    watch = asyncio.create_task(_watch(stalls))
-    await asyncio.sleep(0)
-    yield longest_ms
-    # Who waits all the time is heard only now.
-    await asyncio.sleep(2 * STALL_SECONDS)
-    watch.cancel()
-    await asyncio.wait([watch])
-    longest_ms.append(max(stalls))
-
-
-async def _watch(stalls: list[float]) -> None:
-    while True:
-        began = time.perf_counter()
-        await asyncio.sleep(STALL_SECONDS)
-        stalls.append((time.perf_counter() - began - STALL_SECONDS) * 1000)
 
 
 async def _timed(once: Callable[[], Awaitable[None]], samples: int) -> Percentiles:
