@@ -27,7 +27,7 @@ class Found(NamedTuple):
 async def look(store: Store, ended: Mapping[FlowId, Sequence[ExecutionId]], now_ms: int) -> Found:
     wide = [flow for flow, ids in ended.items() if len(ids) > LINES_LIMIT]
     sights = [
-        Sight(flow=flow, heads=ids, leaving=ids, lines=True)
+        Sight(flow=flow, heads=ids, leaving=ids, due_lines=LINES_LIMIT + 1, now_ms=now_ms)
         for flow, ids in ended.items()
         if len(ids) <= LINES_LIMIT
     ]
@@ -51,7 +51,7 @@ def _job(sight: Sight, view: View, now_ms: int) -> Job | None:
         return None
     ended = set(sight.heads)
     lines = [line for line in view.lines if line.kind is LineKind.ENDED and line.execution in ended]
-    if not lines or any(line.next_try_ms > now_ms for line in lines):
+    if not lines or len(view.lines) > LINES_LIMIT:
         return None
     if reopening_of(view.lines) is not None:
         return None

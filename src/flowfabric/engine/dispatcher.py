@@ -8,12 +8,12 @@ do not get into each other's way; if a lease is lost, the flow's `rev` decides, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
-from flowfabric.core.flow.model import Flow, Line, LineKind, Unreadable
-from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
+from flowfabric.core.flow.model import Flow, Line, LineKind, Unreadable, is_free
+from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, name_of
 from flowfabric.core.ids import ExecutionId, FlowId, parse_uuid
 from flowfabric.core.model import Value
 from flowfabric.core.timers import POISON_LIMIT, pause_after
@@ -36,9 +36,9 @@ NET_SECONDS = 5.0
 # When what somebody took who then died is free again; he may have taken it a while after the hint.
 TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
 FLIGHTS = 2
-BUSY_TRIES = 3
 BACK_MS = 20
-BACK_SECONDS = BACK_MS / 1000
+# How soon a flow that another dispatcher holds is asked for again, the longer it is held.
+BUSY_SECONDS = (0.02, 0.02, 0.04, 0.06)
 
 
 class Dispatcher:
@@ -58,7 +58,10 @@ class Dispatcher:
         self._rounds = Rounds(store, self.counts, known)
         self._size = RoundSize()
         self._ended: dict[FlowId, list[ExecutionId]] = {}
+        # By flow how often it was found to be held by another dispatcher.
         self._hinted: dict[FlowId, int] = {}
+        # How many hints were heard that do not say which flows they are about.
+        self._unnamed = 0
         self._working: set[FlowId] = set()
         self._after = ""
         self._is_asked = True
@@ -74,8 +77,9 @@ class Dispatcher:
         for flow in hint.flows:
             if flow not in self._ended:
                 self._hinted[flow] = 0
-        if hint.foreign:
+        if hint.foreign and not hint.flows:
             self._is_asked = True
+            self._unnamed += 1
         if hint.flows or hint.foreign:
             self._heard.set()
             self.loop.wake()
@@ -116,14 +120,20 @@ class Dispatcher:
                     flights = await self._landed(flights)
         finally:
             await asyncio.gather(*flights)
-        return BACK_SECONDS if self._hinted else NET_SECONDS
+        if not self._hinted:
+            return NET_SECONDS
+        return BUSY_SECONDS[min(*self._hinted.values(), len(BUSY_SECONDS) - 1)]
 
     async def _next(self) -> list[Job]:
         now = asyncio.get_running_loop().time()
         is_net = self._is_asked or now >= self._net_at
         if is_net:
             self._is_asked, self._net_at = False, now + NET_SECONDS
-        jobs = await self._find(everything=is_net)
+        try:
+            jobs = await self._find(everything=is_net)
+        except FlowFabricError:
+            self._is_asked |= is_net
+            raise
         # A full round leaves more behind than this process was told of.
         self._is_asked |= is_net and len(jobs) >= FLOWS
         return jobs
@@ -159,11 +169,14 @@ class Dispatcher:
         """Flows to work on: those that were hinted at, and with `everything` all others."""
         here = [flow for flow in self._ended if flow not in self._working]
         ended = {flow: self._ended.pop(flow) for flow in here[:FLOWS]}
+        unnamed = self._unnamed
         try:
             taken = await self._taken(everything=everything)
             mine = {job.flow.id for job in taken}
             direct = {flow: ids for flow, ids in ended.items() if flow not in mine}
             found = await look(self._store, direct, self._clock.now_ms())
+            for job in found.jobs:
+                job.unnamed = unnamed
         except FlowFabricError:
             self._hinted |= dict.fromkeys(ended, 0)
             raise
@@ -173,13 +186,17 @@ class Dispatcher:
         return jobs
 
     async def _taken(self, *, everything: bool) -> list[Job]:
-        hinted = [flow for flow in self._known() if flow not in self._working][:FLOWS]
-        taken = await self._take(hinted) if hinted else []
-        found = {job.flow.id for job in taken}
-        for flow in hinted:
-            self._miss(flow, is_taken=flow in found)
-        if everything and len(taken) < FLOWS:
-            taken = [*taken, *await self._take()]
+        named = [flow for flow in self._known() if flow not in self._working][:FLOWS]
+        # A hint that is heard from here on may be about something that the look does not see.
+        asked = {flow: self._hinted.pop(flow) for flow in named}
+        try:
+            taken = await self._take(named) if named else []
+            await self._miss(asked, {job.flow.id for job in taken})
+            if everything and len(taken) < FLOWS:
+                taken = [*taken, *await self._take()]
+        except FlowFabricError:
+            self._hinted = asked | self._hinted
+            raise
         return taken
 
     def _known(self) -> list[FlowId]:
@@ -189,14 +206,24 @@ class Dispatcher:
             del self._hinted[flow]
         return list(self._hinted)
 
-    def _miss(self, flow: FlowId, *, is_taken: bool) -> None:
-        """A flow that was hinted at and not there is done, or somebody else is at it: his commit
-        may not have seen what the hint is about, so ask again a few times."""
-        tries = self._hinted.pop(flow, 0) + 1
-        if not is_taken and tries < BUSY_TRIES:
-            self._hinted[flow] = tries
+    async def _miss(self, asked: Mapping[FlowId, int], taken: Container[FlowId]) -> None:
+        """A flow that was hinted at and could not be taken has nothing to do, or another dispatcher
+        holds it. That one may not have seen what the hint is about: ask again until it lets go."""
+        missed = {flow: times for flow, times in asked.items() if flow not in taken}
+        if not missed:
+            return
+        now_ms = self._clock.now_ms()
+        sights = [Sight(flow=flow, due_lines=1, now_ms=now_ms) for flow in missed]
+        views = await self._store.graph(sights)
+        for (flow, times), view in zip(missed.items(), views, strict=True):
+            if view.flow is not None and view.flow.busy_until_ms > now_ms:
+                self._hinted.setdefault(flow, times + 1)
+            elif view.flow is not None and is_free(view.flow, now_ms) and view.lines:
+                self._hinted.setdefault(flow, 0)
 
     async def _take(self, only: Sequence[FlowId] = ()) -> list[Job]:
+        unnamed = self._unnamed
+
         async def once(_: int) -> list[Pending | Unreadable]:
             now_ms = self._clock.now_ms()
             turn = Turn(
@@ -217,7 +244,11 @@ class Dispatcher:
             self._rounds.lose(FlowId(name_of(each)), bad)
         # One without anything that can be read is left alone until its lease ends.
         pending = [each for each in found if isinstance(each, Pending)]
-        return [Job(p.flow, p.lines, now_ms) for p in pending if _has_work(p, now_ms)]
+        return [
+            Job(p.flow, p.lines, now_ms, is_all=_is_whole(p), unnamed=unnamed)
+            for p in pending
+            if _has_work(p, now_ms)
+        ]
 
     async def _work(self, jobs: Sequence[Job]) -> None:
         """Rounds until each of these flows has nothing left to do."""
@@ -250,6 +281,7 @@ class Dispatcher:
             self.counts.count(telemetry.FAILURES, by=len(jobs))
             for job in jobs:
                 dispatch_log.failed(job.flow.id, error)
+                self._hinted.setdefault(job.flow.id, 0)
             raise
         except FlowFabricError as error:
             return await self._one_by_one(jobs, error)
@@ -260,9 +292,17 @@ class Dispatcher:
             if done:
                 job.tries = 0
                 left += [] if job.is_done else [job]
+                if job.is_done:
+                    self._leave(job.flow.id, job.unnamed)
             else:
                 lost.append(job)
         return left + await self._again(lost)
+
+    def _leave(self, flow: FlowId, unnamed: int) -> None:
+        """Nothing is left of what was seen. A hint that was heard since may be about more, and
+        whoever else heard it found the flow held: ask once more."""
+        if self._unnamed > unnamed:
+            self._hinted.setdefault(flow, 0)
 
     async def _commit(self, jobs: Sequence[Job]) -> list[bool]:
         async def once(_: int) -> list[bool]:
@@ -287,25 +327,41 @@ class Dispatcher:
         """Let go of flows that others keep changing: a lease of ours would only hold them up."""
         if not jobs:
             return
-        views = await self._store.graph([Sight(flow=job.flow.id) for job in jobs])
         for job in jobs:
             self._hinted[job.flow.id] = 0
-        pairs = zip(jobs, views, strict=True)
-        flows = [view.flow for job, view in pairs if view.flow is not None and _is_ours(job, view)]
-        await self._let_go(flows, self._clock.now_ms() + BACK_MS)
+        await self._let_go(await self._still_ours([job.flow for job in jobs]), BACK_MS)
 
-    async def _let_go(self, flows: Sequence[Flow], until_ms: int) -> None:
-        """Whoever changes one of them at this moment may: then its lease ends by itself."""
+    async def _still_ours(self, flows: Sequence[Flow]) -> list[Flow]:
+        """These flows as they are now, of those that nobody else has leased since."""
+        views = await self._store.graph([Sight(flow=flow.id) for flow in flows])
+        return [
+            view.flow
+            for flow, view in zip(flows, views, strict=True)
+            if view.flow is not None and view.flow.busy_until_ms == flow.busy_until_ms
+        ]
+
+    async def _let_go(self, flows: Sequence[Flow], for_ms: int = 0) -> None:
+        """End our leases, now or so soon; whoever changes one of the flows meanwhile may."""
+        for pause in (0.0, *PAUSES_SECONDS):
+            if pause:
+                await asyncio.sleep(pause)
+                flows = await self._still_ours(flows)
+            if not flows:
+                return
+            until_ms = self._clock.now_ms() + for_ms if for_ms else 0
+            answers = await self._write_leases(flows, until_ms)
+            flows = [flow for flow, done in zip(flows, answers, strict=True) if not done]
+        # Then the lease ends by itself, and the flow is asked for until it does.
+        self._hinted |= {flow.id: 0 for flow in flows}
+
+    async def _write_leases(self, flows: Sequence[Flow], until_ms: int) -> list[bool]:
         back: dict[str, Value] = {"busy_until_ms": until_ms}
-        each = {flow.id: flow.rev for flow in flows}
-        batch = [Changeset(flows=[FlowPatch(id, rev, back)]) for id, rev in each.items()]
-        if not batch:
-            return
+        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
 
         async def once(_: int) -> list[bool]:
             return await self._store.commit_each(batch, self._clock.now_ms())
 
-        await persistently(self._clock, once)
+        return await persistently(self._clock, once)
 
     async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
@@ -339,18 +395,33 @@ class Dispatcher:
         """These flows as they are now, with the lines they have now."""
         if not jobs:
             return []
-        views = await self._store.graph([Sight(flow=job.flow.id, lines=True) for job in jobs])
-        now_ms = self._clock.now_ms()
+        unnamed, now_ms = self._unnamed, self._clock.now_ms()
+        most = LINES_LIMIT + 1
+        views = await self._store.graph(
+            [Sight(flow=job.flow.id, due_lines=most, now_ms=now_ms) for job in jobs]
+        )
         found: list[Job] = []
         idle: list[Flow] = []
         for job, view in zip(jobs, views, strict=True):
-            lines = [line for line in view.lines if line.next_try_ms <= now_ms][:LINES_LIMIT]
+            lines, is_all = view.lines[:LINES_LIMIT], len(view.lines) < most
             if view.flow is not None and lines:
-                found.append(Job(view.flow, lines, now_ms, tries=job.tries, sums=job.sums))
+                found.append(
+                    Job(
+                        view.flow,
+                        lines,
+                        now_ms,
+                        tries=job.tries,
+                        sums=job.sums,
+                        is_all=is_all,
+                        unnamed=unnamed,
+                    )
+                )
             elif view.flow is not None and view.flow.busy_until_ms > now_ms:
                 idle.append(view.flow)
         # What comes next must not wait until a lease ends that nobody uses.
-        await self._let_go(idle, 0)
+        await self._let_go(idle)
+        for flow in idle:
+            self._leave(flow.id, unnamed)
         return found
 
     async def dispatch(self, line: Line | None) -> Advanced | NoOp:
@@ -363,7 +434,7 @@ class Dispatcher:
         taken = await self._take([line.flow])
         jobs = _only(line, taken)
         if taken and not jobs:
-            await self._let_go([taken[0].flow], 0)
+            await self._let_go([taken[0].flow])
         tries = 0
         while jobs:
             if (await self._commit(jobs))[0]:
@@ -406,8 +477,9 @@ def _has_work(pending: Pending, now_ms: int) -> bool:
     return bool(pending.lines) or (due_ms is not None and due_ms <= now_ms)
 
 
-def _is_ours(job: Job, view: View) -> bool:
-    return view.flow is not None and view.flow.busy_until_ms == job.flow.busy_until_ms
+def _is_whole(pending: Pending) -> bool:
+    """Whether the flow has no other lines than those that were read."""
+    return len(pending.lines) + len(pending.unreadable) < LINES_LIMIT
 
 
 def _only(line: Line, jobs: Sequence[Job]) -> list[Job]:

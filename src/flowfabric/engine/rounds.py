@@ -68,7 +68,8 @@ class Job(msgspec.Struct):
     `view`: what was seen together with the lines. `is_all`: there are no other lines. `ends`: the
     ends that the lines are about are written in the same commit, and the lines never are; `ended`:
     their members as they are then. `taken`: members that `claim` asks for and these set free, of
-    which it `takes_up_to` so many.
+    which it `takes_up_to` so many. `unnamed`: how many hints had been heard when the lines were
+    read that do not say which flows they are about.
     """
 
     flow: Flow
@@ -88,6 +89,7 @@ class Job(msgspec.Struct):
     takes_up_to: int = 0
     among: Mapping[ExecutionId, bytes] = {}
     taken: Sequence[Execution] = ()
+    unnamed: int = 0
     # By line what followed from it in earlier rounds, and how many edges they saw.
     sums: dict[str, tuple[Advanced, int]] = {}
 

@@ -151,12 +151,12 @@ class FlowBook:
             flow = self._flows.get(id)
             if flow is None or not is_free(flow, turn.now_ms):
                 continue
-            lines = self._due_lines(id, turn.now_ms)
+            lines = self._due_lines(id, turn.now_ms, turn.lines)
             if not lines and not (flow.due_ms is not None and flow.due_ms <= turn.now_ms):
                 continue
             self._flows[id] = _replace_flow(flow, busy_until_ms=turn.until_ms)
             lost: list[Unreadable] = []
-            readable = self._readable(lines[: turn.lines], lost)
+            readable = self._readable(lines, lost)
             bad = self._spoilt.get(("flow", id))
             taken.append(bad or Pending(self._flows[id], readable, lost))
             if len(taken) == turn.limit:
@@ -172,9 +172,14 @@ class FlowBook:
         yield from (id for id in ids if id > turn.after)
         yield from (id for id in ids if id <= turn.after)
 
-    def _due_lines(self, id: str, now_ms: int) -> list[Line]:
-        lines = self._lines.get(id, {})
-        return [line for _, line in sorted(lines.items()) if line.next_try_ms <= now_ms]
+    def _due_lines(self, id: str, now_ms: int, limit: int) -> list[Line]:
+        due = (item for item in self._lines.get(id, {}).items() if item[1].next_try_ms <= now_ms)
+        return [line for _, line in heapq.nsmallest(limit, due)]
+
+    def _seen_lines(self, sight: Sight) -> list[Line]:
+        if sight.lines:
+            return [line for _, line in sorted(self._lines.get(sight.flow, {}).items())]
+        return self._due_lines(sight.flow, sight.now_ms, sight.due_lines)
 
     def look(self, sight: Sight, row: Callable[[ExecutionId], Execution | None]) -> View:
         flow = self._flows.get(sight.flow)
@@ -195,7 +200,6 @@ class FlowBook:
             id: row(id) for id in dict.fromkeys(wanted) if ("execution", id) not in self._spoilt
         }
         seen = [group for id in groups for _, group in sorted(self._groups.get(id, {}).items())]
-        lines = sorted(self._lines.get(sight.flow, {}).items()) if sight.lines else []
         bad_rows = [self._spoilt.get(("execution", id)) for id in dict.fromkeys(wanted)]
         return View(
             flow=flow,
@@ -203,7 +207,7 @@ class FlowBook:
             groups=self._readable(seen, lost),
             heads={id: head for id, head in found.items() if head is not None},
             members=members,
-            lines=self._readable([line for _, line in lines], lost),
+            lines=self._readable(self._seen_lines(sight), lost),
             tally=self._tally(sight.flow, row) if sight.tally else {},
             unreadable=[*lost, *(row for row in bad_rows if row is not None)],
         )

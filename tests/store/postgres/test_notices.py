@@ -10,12 +10,13 @@ import pytest
 from flowfabric.core.lifecycle import complete, renew
 from flowfabric.store.hints import Hint
 from flowfabric.store.postgres import PostgresStore
-from flowfabric.store.postgres.notices import channel_of, hint_of_notice, notice_of
+from flowfabric.store.postgres.notices import FLOWS_MAX, channel_of, hint_of_notice, notice_of
 from flowfabric.testing.build import TTL_MS, execution_id, order
 from flowfabric.testing.conformance.steps import apply, put, put_and_take
 from flowfabric.testing.flows import flow_id
 from tests.store.postgres.desk import Desk, Raw
 
+TWO = (flow_id(1), flow_id(2))
 LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE $1"
 
 
@@ -56,7 +57,9 @@ async def heard_by_another(desk: Desk, store: PostgresStore) -> Ear:
         (Hint(ready=True, due_ms=5), Hint(ready=True, due_ms=5)),
         (Hint(ended=(execution_id(1),)), Hint(foreign=True)),
         (Hint(fenced=(execution_id(1),)), Hint(foreign=True)),
-        (Hint(flows=(flow_id(1),)), Hint(foreign=True)),
+        (Hint(flows=(flow_id(1),)), Hint(foreign=True, flows=(flow_id(1),))),
+        (Hint(due_ms=5, flows=TWO), Hint(due_ms=5, foreign=True, flows=TWO)),
+        (Hint(flows=tuple(map(flow_id, range(FLOWS_MAX + 1)))), Hint(foreign=True)),
         (Hint(), Hint()),
     ],
 )

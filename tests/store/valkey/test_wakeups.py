@@ -11,9 +11,11 @@ from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store.hints import Hint
 from flowfabric.store.valkey import ValkeyStore
+from flowfabric.store.valkey.waking import joined
 from flowfabric.testing import VirtualClock
-from flowfabric.testing.build import order
+from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.conformance.steps import apply, commit, put, take
+from flowfabric.testing.flows import flow_id
 from flowfabric.testing.servers import ValkeyServer
 from tests.store.valkey.conftest import Opener
 from tests.store.valkey.raw import ask_all
@@ -48,6 +50,18 @@ async def test_new_work_of_another_process_is_heard(
     assert (await ear.next()).ready
     await put(there, clock, order(1, delay_until_ms=clock.now_ms() + 700))
     assert (await ear.next()).due_ms == clock.now_ms() + 700
+
+
+def test_what_is_gathered_says_all_that_its_hints_say() -> None:
+    first = Hint(due_ms=2, ended=(execution_id(1),), flows=(flow_id(1),))
+    second = Hint(ready=True, due_ms=1, fenced=(execution_id(2),), flows=(flow_id(2),))
+    assert joined(first, second) == Hint(
+        ready=True,
+        due_ms=1,
+        ended=(execution_id(1),),
+        fenced=(execution_id(2),),
+        flows=(flow_id(1), flow_id(2)),
+    )
 
 
 async def test_ends_and_lost_leases_of_another_process_are_heard(

@@ -73,8 +73,9 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group), `edges` of them at most. `entering`: every edge with one of these downstreams.
     `whole`: every edge there is. Groups are answered for every downstream of `leaving` edges, of
     `entering` and of `groups`. Heads are answered for `heads`, for downstreams of `leaving` edges,
-    for upstreams of `entering` edges if `ends` is set, and for the page of `members`. `tally`: how
-    many members are in each stored state, whatever it says.
+    for upstreams of `entering` edges if `ends` is set, and for the page of `members`. `lines`: all
+    lines; `due_lines`: so many of the oldest whose time has come at `now_ms`. `tally`: how many
+    members are in each stored state, whatever it says.
     """
 
     flow: FlowId
@@ -84,6 +85,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     groups: Sequence[ExecutionId] = ()
     members: Members | None = None
     lines: bool = False
+    due_lines: int = 0
+    now_ms: int = 0
     whole: bool = False
     ends: bool = False
     tally: bool = False

@@ -247,9 +247,10 @@ local function tally_cells(key)
   return cells
 end
 
--- Argument 4 is the flow, 5 to 9 are whether lines, the whole graph, ends, members and how many are
--- in each state are wanted, 10 is how many edges, then lists: heads, leaving, entering, groups, and
--- for members where to begin, how many, and a list of states.
+-- Argument 4 is the flow, 5 how many of the oldest lines whose time has come at 6 (below zero: all
+-- lines), 7 to 10 are whether the whole graph, ends, members and how many are in each state are
+-- wanted, 11 is how many edges, then lists: heads, leaving, entering, groups, and for members where
+-- to begin, how many, and a list of states.
 register('graph', function(keys, args)
   local base, flow = visit(keys[1]), args[4]
   local row = call('HGETALL', base .. ':flow:' .. flow)
@@ -257,30 +258,33 @@ register('graph', function(keys, args)
     return {}
   end
   local heads, leaving, entering, groups, states, position
-  heads, position = read_ids(args, 11)
+  heads, position = read_ids(args, 12)
   leaving, position = read_ids(args, position)
   entering, position = read_ids(args, position)
   groups, position = read_ids(args, position)
   local view, members, lines = {edges = {}, groups = {}, heads = {}}, {}, {}
   include_all(view.heads, heads)
   include_all(view.groups, groups)
-  read_leaving(base, flow, view, leaving, tonumber(args[10]))
-  read_entering(base, view, entering, args[7] == '1')
+  read_leaving(base, flow, view, leaving, tonumber(args[11]))
+  read_entering(base, view, entering, args[8] == '1')
   include_all(view.groups, entering)
-  if args[8] == '1' then
+  if args[9] == '1' then
     states = read_ids(args, position + 2)
     members = member_page(base, flow, args[position], tonumber(args[position + 1]), states)
     include_all(view.heads, members)
   end
-  if args[6] == '1' then
+  if args[7] == '1' then
     local everybody = call('ZRANGE', base .. ':members:' .. flow, 0, -1)
     append(view.edges, read_each(base, ':edges:', everybody))
   end
-  if args[5] == '1' then
+  local wanted = tonumber(args[5])
+  if wanted < 0 then
     lines = read_lines(base, flow, call('ZRANGE', base .. ':lines:' .. flow, 0, -1))
+  elseif wanted > 0 then
+    lines = due_lines(base, flow, tonumber(args[6]), wanted)
   end
   return {
     row, view.edges, read_each(base, ':groups:', view.groups), read_heads(base, view.heads),
-    members, lines, args[9] == '1' and tally_cells(base .. ':tally:' .. flow) or {},
+    members, lines, args[10] == '1' and tally_cells(base .. ':tally:' .. flow) or {},
   }
 end, READ_ONLY)

@@ -30,7 +30,7 @@ _NAMES = {
     "pages": ("page", ("flow", "after", "states", "limit")),
     "groups": ("group", ("id",)),
     "heads": ("head", ("id",)),
-    "lines": ("lined", ("flow",)),
+    "lines": ("lined", ("flow", "due_ms", "most")),
     "tally": ("tally", ("flow",)),
 }
 
@@ -80,9 +80,16 @@ def _asked(sight: Sight) -> dict[str, Iterable[Row]]:
         "pages": [(sight.flow, page.after, " ".join(page.states), page.limit)] if page else (),
         "groups": [(id,) for id in sight.groups],
         "heads": [(id,) for id in sight.heads],
-        "lines": [(sight.flow,)] if sight.lines else (),
+        "lines": _asked_lines(sight),
         "tally": [(sight.flow,)] if sight.tally else (),
     }
+
+
+def _asked_lines(sight: Sight) -> Sequence[Row]:
+    """Until when a line must be due, and how many; nothing for all of them."""
+    if sight.lines:
+        return [(sight.flow, None, None)]
+    return [(sight.flow, sight.now_ms, sight.due_lines)] if sight.due_lines else ()
 
 
 def _view(found: dict[str, str]) -> View:

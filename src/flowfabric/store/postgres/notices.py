@@ -10,6 +10,7 @@ import asyncio
 import logging
 from hashlib import sha256
 
+from flowfabric.core.ids import FlowId
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.postgres.address import Address
@@ -22,6 +23,8 @@ logger = logging.getLogger("flowfabric.store")
 TROUBLE: tuple[type[Exception], ...] = (FlowFabricError, *DRIVER_ERRORS)
 KEEPALIVE_SECONDS = 30.0
 PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0)
+# More flows than these are not named: a notice must be short.
+FLOWS_MAX = 64
 
 
 def channel_of(schema: str) -> str:
@@ -34,7 +37,8 @@ def notice_of(sender: str, hint: Hint) -> str:
     told = "r" if hint.ready else ""
     told += "e" if hint.ended or hint.fenced or hint.flows else ""
     due = "" if hint.due_ms is None else str(hint.due_ms)
-    return f"{sender} {told} {due}" if told or due else ""
+    flows = ",".join(hint.flows) if len(hint.flows) <= FLOWS_MAX else ""
+    return f"{sender} {told} {due} {flows}" if told or due else ""
 
 
 def hint_of_notice(sender: str, notice: str) -> Hint:
@@ -42,10 +46,12 @@ def hint_of_notice(sender: str, notice: str) -> Hint:
     who, _, rest = notice.partition(" ")
     if who == sender:
         return Hint()
-    told, _, due = rest.partition(" ")
+    told, _, rest = rest.partition(" ")
+    due, _, named = rest.partition(" ")
     due_ms = int(due) if due.isdecimal() and due.isascii() else None
-    # Who ended is not said, nor in which flow: whoever waits for that must look.
-    return Hint(ready="r" in told, due_ms=due_ms, foreign="e" in told)
+    flows = tuple(map(FlowId, named.split(","))) if named else ()
+    # Who ended is not said: whoever waits for that must look.
+    return Hint(ready="r" in told, due_ms=due_ms, foreign="e" in told, flows=flows)
 
 
 class Ear:

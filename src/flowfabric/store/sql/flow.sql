@@ -34,7 +34,7 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- name: flow_find_unsettled@sqlite
 -- Differs: only those that are not settled, which are few.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT * FROM flow
+    SELECT * FROM flow INDEXED BY flow_unsettled
     WHERE id > ?1 AND NOT settled AND is_open AND (?2 IS NULL OR namespace = ?2)
       AND (?3 IS NULL OR name = ?3)
       AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4)))
@@ -66,7 +66,7 @@ WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = ''
 -- name: flow_due@sqlite
 -- Free flows whose own timer has passed, in the order of their ids and round to the first.
 SELECT json_group_array(id) FROM (
-    SELECT id FROM flow
+    SELECT id FROM flow INDEXED BY flow_due
     WHERE due_ms <= ?2 AND busy_until_ms <= ?2 AND next_try_ms <= ?2 AND parked = ''
     ORDER BY id <= ?1, id LIMIT ?3
 )
@@ -85,14 +85,25 @@ ON CONFLICT (flow, at_ms, id) DO UPDATE SET
 -- name: line_delete@sqlite
 -- Lines that are done.
 WITH old (flow, at_ms, id) AS (VALUES {rows})
-DELETE FROM line WHERE (flow, at_ms, id) IN (SELECT flow, at_ms, id FROM old)
+DELETE FROM line WHERE (flow, at_ms, id) IN (
+    SELECT l.flow, l.at_ms, l.id FROM old CROSS JOIN line AS l
+        ON l.flow = old.flow AND l.at_ms = old.at_ms AND l.id = old.id
+)
 
 -- name: line_due@sqlite
--- The oldest lines of these flows whose time has come.
+-- The oldest lines of these flows whose time has come. How far to look is found out first: a flow may
+-- have any number of lines.
+WITH wanted (flow, last_ms) AS MATERIALIZED (
+    SELECT w.value, (
+        SELECT l.at_ms FROM line AS l WHERE l.flow = w.value AND l.next_try_ms <= ?2
+        ORDER BY l.at_ms, l.id LIMIT 1 OFFSET ?3 - 1
+    ) FROM (SELECT DISTINCT value FROM json_each(?1)) AS w
+)
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT *, row_number() OVER (PARTITION BY flow ORDER BY at_ms, id) AS place FROM line
-    WHERE flow IN (SELECT value FROM json_each(?1)) AND next_try_ms <= ?2
-    ORDER BY flow, at_ms, id
+    SELECT l.*, row_number() OVER (PARTITION BY l.flow ORDER BY l.at_ms, l.id) AS place
+    FROM wanted CROSS JOIN line AS l ON l.flow = wanted.flow
+        AND l.at_ms <= ifnull(wanted.last_ms, 9223372036854775807)
+    WHERE l.next_try_ms <= ?2 ORDER BY l.flow, l.at_ms, l.id
 ) AS e WHERE e.place <= ?3
 
 -- name: line_load@sqlite
@@ -111,7 +122,7 @@ ON CONFLICT (flow, downstream, grp, upstream) DO NOTHING
 -- What became of edges.
 WITH new (flow, downstream, grp, upstream, state, generation, attempt, outcome, resolved_ms)
     AS (VALUES {rows})
-UPDATE OR FAIL edge AS e SET
+UPDATE OR FAIL edge AS e INDEXED BY sqlite_autoindex_edge_1 SET
     state = new.state, generation = new.generation, attempt = new.attempt,
     outcome = new.outcome, resolved_ms = new.resolved_ms
 FROM new
@@ -123,7 +134,7 @@ WHERE e.flow = new.flow AND e.downstream = new.downstream AND e.grp = new.grp
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT e.*, row_number() OVER (PARTITION BY e.flow ORDER BY e.upstream, e.downstream, e.grp)
         AS place
-    FROM json_each(?1) AS wanted CROSS JOIN edge AS e
+    FROM json_each(?1) AS wanted CROSS JOIN edge AS e INDEXED BY edge_leaving
         ON e.flow = json_extract(wanted.value, '$[0]')
         AND e.upstream = json_extract(wanted.value, '$[1]')
     WHERE e.state NOT IN ('satisfied', 'impossible')
@@ -133,7 +144,7 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- name: edge_leaving_few@sqlite
 -- Differs: so many of all flows together. Fewer than that are all there are.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e
+    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e INDEXED BY edge_leaving
         ON e.flow = json_extract(wanted.value, '$[0]')
         AND e.upstream = json_extract(wanted.value, '$[1]')
     WHERE e.state NOT IN ('satisfied', 'impossible') LIMIT ?2
@@ -151,7 +162,8 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- name: edge_whole@sqlite
 -- Every edge of these flows.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT e.* FROM json_each(?1) AS wanted CROSS JOIN edge AS e ON e.flow = wanted.value
+    SELECT e.* FROM json_each(?1) AS wanted
+    CROSS JOIN edge AS e INDEXED BY sqlite_autoindex_edge_1 ON e.flow = wanted.value
     ORDER BY e.upstream, e.downstream, e.grp
 ) AS e
 
@@ -608,8 +620,14 @@ UNION ALL
 SELECT 'member', p.which, json_agg(p.id ORDER BY p.id)::text FROM pages AS p GROUP BY p.which
 
 -- name: graph_lines@postgres
--- Every line of these flows.
+-- The oldest lines of these flows whose time has come, or all where no time and number are given.
 UNION ALL
 SELECT 'line', w.which, json_agg(json_build_array({line_columns}) ORDER BY l.at_ms, l.id)::text
-FROM unnest(:lined_which::bigint[], :lined_flow::text[]) AS w (which, flow)
-JOIN {schema}.line AS l ON l.flow = w.flow GROUP BY w.which
+FROM unnest(
+    :lined_which::bigint[], :lined_flow::text[], :lined_due_ms::bigint[], :lined_most::bigint[]
+) AS w (which, flow, due_ms, most)
+CROSS JOIN LATERAL (
+    SELECT * FROM {schema}.line AS x
+    WHERE x.flow = w.flow AND (w.due_ms IS NULL OR x.next_try_ms <= w.due_ms)
+    ORDER BY x.flow, x.at_ms, x.id LIMIT w.most
+) AS l GROUP BY w.which

@@ -28,6 +28,8 @@ from flowfabric.store.sqlite.statements import one_text
 _ids = msgspec.json.Decoder(list[ExecutionId])
 _counts = msgspec.json.Decoder(list[tuple[str, str, int]])
 _Key = tuple[str, str, str]
+# By when lines must be due and how many are wanted; None for all.
+_Lines = tuple[int, int] | None
 
 
 class _Look:
@@ -49,7 +51,7 @@ class _Look:
         }
         self.edges: dict[str, dict[_Key, Edge]] = {}
         self.groups: dict[str, list[Group]] = {}
-        self.lines: dict[str, list[Line]] = {}
+        self.lines: dict[tuple[str, _Lines], list[Line]] = {}
         self.heads: dict[str, Execution | Malformed] = {}
         self.tallies: dict[str, dict[str, int]] = {}
 
@@ -100,10 +102,7 @@ def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View
     wanted = dict.fromkeys(id for ids in heads for id in ids)
     if wanted:
         look.heads = current_rows(connection, wanted)
-    lined = [sight.flow for sight in sights if sight.lines]
-    if lined:
-        for line in look.reader.lines(look.text("line_load", lined, ALL_OF_LINE)):
-            look.lines.setdefault(line.flow, []).append(line)
+    _read_lines(connection, look, sights)
     counted = [sight.flow for sight in sights if sight.tally]
     if counted:
         for flow, state, count in _counts.decode(look.text("flow_tally", counted, "")):
@@ -152,6 +151,25 @@ def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Si
         look.add_edges(look.reader.edges(look.text("edge_whole", whole, ALL_OF_EDGE)))
 
 
+def _read_lines(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
+    """Flows of which the same lines are wanted are read together."""
+    asks: dict[_Lines, list[str]] = {}
+    for sight in sights:
+        if sight.lines or sight.due_lines:
+            asks.setdefault(_lines_of(sight), []).append(sight.flow)
+    for ask, flows in asks.items():
+        if ask is None:
+            text = look.text("line_load", flows, ALL_OF_LINE)
+        else:
+            text = one_text(connection, "line_due", ids_json(flows), *ask, columns=ALL_OF_LINE)
+        for line in look.reader.lines(text):
+            look.lines.setdefault((line.flow, ask), []).append(line)
+
+
+def _lines_of(sight: Sight) -> _Lines:
+    return None if sight.lines else (sight.now_ms, sight.due_lines)
+
+
 def _page(connection: sqlite3.Connection, flow: str, page: Members) -> list[ExecutionId]:
     states = encode(page.states).decode() if page.states else None
     return _ids.decode(one_text(connection, "member_page", flow, page.after, states, page.limit))
@@ -172,7 +190,7 @@ def _view(
         groups=look.groups.get(sight.flow, []),
         heads={row.id: row for row in rows if isinstance(row, Execution)},
         members=members,
-        lines=look.lines.get(sight.flow, []),
+        lines=look.lines.get((sight.flow, _lines_of(sight)), []),
         tally=look.tallies.get(sight.flow, {}) if sight.tally else {},
         unreadable=[*look.reader.unreadable.get(sight.flow, []), *lost],
     )

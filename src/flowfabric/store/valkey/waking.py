@@ -55,6 +55,7 @@ def joined(first: Hint, second: Hint) -> Hint:
         ended=(first.ended + second.ended)[: IDS_MAX + 1],
         fenced=(first.fenced + second.fenced)[: IDS_MAX + 1],
         foreign=first.foreign or second.foreign,
+        flows=(first.flows + second.flows)[: IDS_MAX + 1],
     )
 
 

@@ -126,6 +126,29 @@ async def test_several_flows_in_one_look_keep_apart(store: Store, clock: Virtual
     assert (mine.lines, [each.flow for each in theirs.lines]) == ([], [other])
 
 
+async def test_the_oldest_lines_whose_time_has_come_can_be_asked_for(
+    store: Store, clock: VirtualClock
+) -> None:
+    """So many of each flow, also where the same flow is asked for twice."""
+    other = flow_id(2)
+    for flow in (FLOW, other):
+        await put_flow(store, clock, plan("a", flow=flow))
+    now_ms = clock.now_ms()
+    later = [line(number, at_ms=number, next_try_ms=now_ms + 1) for number in (1, 3)]
+    ready = [line(number, at_ms=number // 2) for number in (9, 8, 7, 6)]
+    await add_lines(store, clock, *later, *ready)
+    await add_lines(store, clock, line(5, other))
+    sights = [
+        Sight(flow=flow, due_lines=most, now_ms=now_ms)
+        for flow, most in ((FLOW, 3), (other, 3), (FLOW, 3), (FLOW, 9))
+    ]
+    found = [[each.execution for each in view.lines] for view in await store.graph(sights)]
+    assert found == [["6", "7", "8"], ["5"], ["6", "7", "8"], ["6", "7", "8", "9"]]
+    (after,) = await store.graph([Sight(flow=FLOW, due_lines=2, now_ms=now_ms + 1)])
+    assert [each.execution for each in after.lines] == ["1", "3"]
+    assert (await look(store, Sight(flow=FLOW))).lines == []
+
+
 async def test_a_head_that_cannot_be_read_is_named_and_keeps_no_other_back(
     store: Store, clock: VirtualClock, corrupter: Corrupter
 ) -> None:

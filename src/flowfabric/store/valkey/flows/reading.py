@@ -24,6 +24,8 @@ from flowfabric.store.valkey.writing import Keys, Moment
 
 # How many flows a partition tells at a time when all are asked, beside its even share.
 SHARE = 4
+# Every line there is, whether its time has come or not.
+ALL = -1
 Taken = Pending | Unreadable
 
 
@@ -139,9 +141,10 @@ class FlowReading:
 
     def _look(self, sight: Sight, number: int, moment: Moment) -> Call:
         page = sight.members
-        flags = (sight.lines, sight.whole, sight.ends, page is not None, sight.tally)
+        flags = (sight.whole, sight.ends, page is not None, sight.tally)
         lists = (sight.heads, sorted(sight.leaving), sight.entering, sight.groups)
-        cells: list[Cell] = [sight.flow, *map(int, flags), sight.edges]
+        lines = (ALL, 0) if sight.lines else (sight.due_lines, sight.now_ms)
+        cells: list[Cell] = [sight.flow, *lines, *map(int, flags), sight.edges]
         for ids in lists:
             cells += _listed(ids, number)
         if page is not None:
