@@ -29,7 +29,7 @@ WHERE id = ?1 AND namespace = ?2 AND lane IN (SELECT value FROM json_each(?3))
 -- name: execution_held@sqlite
 -- What an earlier claim with this token took and holds; every lease has a timer, so the timers are
 -- scanned.
-SELECT json_group_array(n) FROM execution
+SELECT json_group_array(n) FROM execution INDEXED BY execution_due
 WHERE due_ms IS NOT NULL AND state = 'active' AND lease_token = ?1 AND lease_until_ms > ?2
 
 -- name: execution_claim@sqlite
@@ -59,7 +59,7 @@ WHERE e.n IN (SELECT value FROM json_each(?1))
 -- name: execution_patch_held@sqlite
 -- Write named columns where the lease is still the one that was shown.
 WITH clock (now_ms) AS (VALUES (?)), new (id, held_epoch, token, reasons{more}) AS (VALUES {rows})
-UPDATE OR FAIL execution AS e SET {patch}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e INDEXED BY sqlite_autoindex_execution_1 SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND instr(new.reasons, e.reason) > 0
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
@@ -68,7 +68,7 @@ WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
 -- Differs: every row gets the same values, as in a batch of completions, so that a row is only what
 -- is compared.
 WITH clock (now_ms{more}) AS (VALUES {one}), new (id, held_epoch, token, reasons) AS (VALUES {rows})
-UPDATE OR FAIL execution AS e SET {alike}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e INDEXED BY sqlite_autoindex_execution_1 SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
   AND e.lease_token = new.token AND instr(new.reasons, e.reason) > 0
   AND e.lease_until_ms > (SELECT now_ms FROM clock)
@@ -76,18 +76,18 @@ WHERE e.id = new.id AND e.state = 'active' AND e.epoch = new.held_epoch
 -- name: execution_patch_seen@sqlite
 -- Write named columns where nothing has changed since the row was read.
 WITH clock (now_ms) AS (VALUES (?)), new (id, seen_rev{more}) AS (VALUES {rows})
-UPDATE OR FAIL execution AS e SET {patch}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e INDEXED BY sqlite_autoindex_execution_1 SET {patch}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.rev = new.seen_rev
 
 -- name: execution_patch_seen_alike@sqlite
 -- Differs: every row gets the same values, as when a batch of members is handed over.
 WITH clock (now_ms{more}) AS (VALUES {one}), new (id, seen_rev) AS (VALUES {rows})
-UPDATE OR FAIL execution AS e SET {alike}rev = e.rev + 1 FROM new
+UPDATE OR FAIL execution AS e INDEXED BY sqlite_autoindex_execution_1 SET {alike}rev = e.rev + 1 FROM new
 WHERE e.id = new.id AND e.rev = new.seen_rev
 
 -- name: execution_load@sqlite
 -- Heads by id.
-SELECT json_group_array(json_array({columns})) FROM execution AS e
+SELECT json_group_array(json_array({columns})) FROM execution AS e INDEXED BY sqlite_autoindex_execution_1
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: payload_load@sqlite
@@ -101,29 +101,32 @@ WHERE e.id IN (SELECT value FROM json_each(?1))
 SELECT json_group_array(json_array(
     e.id, e.state, e.outcome_detail, e.outcome_category, hex(a.result)
 ))
-FROM execution AS e LEFT JOIN attempt AS a ON a.n = e.n AND a.attempt = e.attempt
+FROM execution AS e INDEXED BY sqlite_autoindex_execution_1
+LEFT JOIN attempt AS a ON a.n = e.n AND a.attempt = e.attempt
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: execution_due@sqlite
 -- Rows whose timer has passed, soonest first.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT * FROM execution WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
+    SELECT * FROM execution INDEXED BY execution_due
+    WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
 ) AS e
 
 -- name: execution_due_ids@sqlite
 -- Differs: only what can be read of any row, for when one of them spoils the answer.
 SELECT json_group_array(id) FROM (
-    SELECT id FROM execution WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
+    SELECT id FROM execution INDEXED BY execution_due
+    WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
 )
 
 -- name: execution_outline@sqlite
 -- What can be read of any row.
-SELECT json_group_array(json_array(id, rev, failures)) FROM execution
+SELECT json_group_array(json_array(id, rev, failures)) FROM execution INDEXED BY sqlite_autoindex_execution_1
 WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: execution_next_due@sqlite
 -- When the next timer passes.
-SELECT min(due_ms) FROM execution WHERE due_ms > ?1
+SELECT min(due_ms) FROM execution INDEXED BY execution_due WHERE due_ms > ?1
 
 -- name: execution_find@sqlite
 -- Heads that fit every condition that is set, in order of their ids.

@@ -3,7 +3,7 @@
 WITH clock (now_ms) AS (VALUES (?)), new (id, kind, detail) AS (VALUES {rows})
 INSERT OR FAIL INTO log (n, at_ms, kind, state, attempt, epoch, detail)
 SELECT e.n, (SELECT now_ms FROM clock), new.kind, e.state, e.attempt, e.epoch, new.detail
-FROM new CROSS JOIN execution AS e ON e.id = new.id
+FROM new CROSS JOIN execution AS e INDEXED BY sqlite_autoindex_execution_1 ON e.id = new.id
 
 -- name: log_claims@sqlite
 -- One line per claimed row, in the order they were taken: the list comes first in the join.
@@ -25,17 +25,24 @@ SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, 
 -- Lines of one execution after a position.
 SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
     SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
-    FROM execution AS e CROSS JOIN log AS l ON l.n = e.n
+    FROM execution AS e CROSS JOIN log AS l INDEXED BY log_execution ON l.n = e.n
     WHERE e.id = ?3 AND l.seq > ?1 ORDER BY l.seq LIMIT ?2
 )
 
 -- name: log_newest@sqlite
--- The last line, of one execution or of all.
+-- The last line of all.
 SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
     SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
     FROM log AS l CROSS JOIN execution AS e ON e.n = l.n
-    WHERE l.seq > ?1 AND (?2 IS NULL OR l.n = (SELECT n FROM execution WHERE id = ?2))
-    ORDER BY l.seq DESC LIMIT 1
+    WHERE l.seq > ?1 ORDER BY l.seq DESC LIMIT 1
+)
+
+-- name: log_newest_of@sqlite
+-- The last line of one execution.
+SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
+    SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
+    FROM execution AS e CROSS JOIN log AS l INDEXED BY log_execution ON l.n = e.n
+    WHERE e.id = ?2 AND l.seq > ?1 ORDER BY l.seq DESC LIMIT 1
 )
 
 -- name: log_last@sqlite

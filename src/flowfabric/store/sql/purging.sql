@@ -1,21 +1,25 @@
 -- name: execution_departing@sqlite
 -- Executions on their own whose time has come, soonest first: what can be read of any row.
 SELECT json_group_array(json_array(id, rev)) FROM (
-    SELECT id, rev FROM execution WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
+    SELECT id, rev FROM execution INDEXED BY execution_purge
+    WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
 )
 
 -- name: flow_departing@sqlite
 -- Flows whose time has come, soonest first.
 SELECT json_group_array(json_array({columns})) FROM (
-    SELECT * FROM flow WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
+    SELECT * FROM flow INDEXED BY flow_purge
+    WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
 ) AS e
 
 -- name: purge_seen@sqlite
 -- Those of these executions that are as they were seen, and until when a key of theirs lives.
 SELECT json_group_array(json_array(e.n, e.id, (
-    SELECT ifnull(max(i.until_ms), 0) FROM idempotency AS i WHERE i.id = e.id
+    SELECT ifnull(max(i.until_ms), 0) FROM idempotency AS i INDEXED BY idempotency_id
+    WHERE i.id = e.id
 )))
-FROM json_each(?1) AS seen CROSS JOIN execution AS e ON e.id = json_extract(seen.value, '$[0]')
+FROM json_each(?1) AS seen
+CROSS JOIN execution AS e INDEXED BY sqlite_autoindex_execution_1 ON e.id = json_extract(seen.value, '$[0]')
 WHERE e.rev = json_extract(seen.value, '$[1]')
 
 -- name: purge_flows_seen@sqlite
@@ -38,7 +42,7 @@ UPDATE meta SET value = max(CAST(value AS INTEGER), ifnull((
 
 -- name: purge_log@sqlite
 -- Lines of the log of these executions.
-DELETE FROM log WHERE n IN (SELECT value FROM json_each(?1))
+DELETE FROM log INDEXED BY log_execution WHERE n IN (SELECT value FROM json_each(?1))
 
 -- name: purge_payload@sqlite
 -- Bodies of these executions.

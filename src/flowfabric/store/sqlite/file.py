@@ -141,6 +141,7 @@ def claim_file(path: str) -> None:
         schema_version(connection)
         connection.execute("COMMIT")
         mode: str = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        _forget_statistics(connection)
     finally:
         connection.close()
     if mode != "wal":
@@ -165,7 +166,34 @@ def prepare(connection: sqlite3.Connection, wanted: PartitionCounts | None) -> S
     if version == 0:
         _first_start(connection, wanted or PartitionCounts())
     connection.execute(f"PRAGMA user_version = {len(steps)}")
+    _keep_statistics_out(connection)
     return _checked_setup(connection, wanted)
+
+
+def _forget_statistics(connection: sqlite3.Connection) -> None:
+    """Let statements be planned without what somebody's ANALYZE found at some moment.
+
+    Statements are made for the indexes that they use. Statistics of a store that was small, or
+    whose flows were, would lead them astray when it grows. Connections that are made later never
+    see them.
+    """
+    for table in _statistics(connection):
+        if connection.execute(f"SELECT EXISTS (SELECT 1 FROM {table})").fetchone()[0]:  # noqa: S608
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608
+
+
+def _keep_statistics_out(connection: sqlite3.Connection) -> None:
+    """Where the table of statistics is there already, an ANALYZE changes no schema, and so no
+    connection that is open looks at what it found."""
+    if not _statistics(connection):
+        connection.execute("ANALYZE meta")
+        connection.execute("DELETE FROM sqlite_stat1")
+        connection.execute("ANALYZE sqlite_schema")
+
+
+def _statistics(connection: sqlite3.Connection) -> list[str]:
+    names = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')"
+    return [name for (name,) in connection.execute(names).fetchall()]
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -193,8 +193,10 @@ def _find_spoilt(connection: sqlite3.Connection, wanted: Sequence[Cell]) -> list
 
 
 def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str:
+    if feed.newest and feed.execution is None:
+        return one_text(connection, "log_newest", after)
     if feed.newest:
-        return one_text(connection, "log_newest", after, feed.execution)
+        return one_text(connection, "log_newest_of", after, feed.execution)
     if feed.execution is None:
         states = encode(feed.states).decode() if feed.states else None
         return one_text(connection, "log_feed", after, feed.limit, states)
