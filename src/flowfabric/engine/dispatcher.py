@@ -342,6 +342,7 @@ class Dispatcher:
 
     async def _let_go(self, flows: Sequence[Flow], for_ms: int = 0) -> None:
         """End our leases, now or so soon; whoever changes one of the flows meanwhile may."""
+        flows = list({flow.id: flow for flow in flows}.values())
         for pause in (0.0, *PAUSES_SECONDS):
             if pause:
                 await asyncio.sleep(pause)
