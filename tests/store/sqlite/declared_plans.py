@@ -48,6 +48,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "flow_insert": (),
     "flow_load": ("flow by PRIMARY KEY (id=?)",),
     "flow_patch": ("flow by PRIMARY KEY (id=?)",),
+    "flow_present": ("flow by PRIMARY KEY (id=?)",),
     "flow_revs": ("flow by PRIMARY KEY (id=?)",),
     "flow_take": ("flow by PRIMARY KEY (id=?)",),
     "flow_tally": ("execution by execution_flow (flow=?)", "sorts"),

@@ -46,6 +46,7 @@ _ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "log_append": ((), 3),
     "flow_insert": (FLOW_NAMES, len(FLOW_NAMES)),
     "flow_patch": (_FLOW_PATCH, 4),
+    "flow_present": ((), 1),
     "line_upsert": (LINE_NAMES, len(LINE_NAMES)),
     "line_delete": ((), 3),
     "edge_insert": (EDGE_NAMES, len(EDGE_NAMES)),
