@@ -12,15 +12,19 @@ from pathlib import Path
 
 from tests.app.stage import PATIENCE_SECONDS
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("process.py")
+DEAF = Path(__file__).with_name("deaf.py")
 
 
 class Process:
     """A worker process that a test talks to."""
 
-    def __init__(self, url: str, *options: str) -> None:
+    def __init__(self, url: str, *options: str, program: Path = PROGRAM) -> None:
+        module = ".".join(program.relative_to(ROOT).with_suffix("").parts)
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), url, *options],
+            [sys.executable, "-m", module, url, *options],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,8 +64,8 @@ class Process:
 
 
 @contextmanager
-def process(url: str, *options: str) -> Iterator[Process]:
-    started = Process(url, *options)
+def process(url: str, *options: str, program: Path = PROGRAM) -> Iterator[Process]:
+    started = Process(url, *options, program=program)
     try:
         yield started
     finally:

@@ -14,8 +14,9 @@ from flowfabric.store import open_store
 from tests.app.stage import PATIENCE_SECONDS, eventually, kinds
 from tests.conftest import discard
 from tests.servers import DURABLE, store_url
+from tests.worker import deaf
 from tests.worker.process import make
-from tests.worker.processes import process
+from tests.worker.processes import DEAF, process
 
 
 @pytest.fixture(params=DURABLE)
@@ -51,6 +52,40 @@ async def test_a_signal_hands_back_what_does_not_end_in_time(url: str) -> None:
         assert await worker.ended() == 0
     assert await kinds(handle) == ["submitted", "claimed", "released"]
     assert (await handle.explain()).wakes == "worker"
+    await app.close()
+
+
+async def test_a_task_that_swallows_its_cancellation_does_not_keep_the_process(url: str) -> None:
+    app, swallow, _ = deaf.make(url)
+    with process(url, "0s", program=DEAF) as worker:
+        handle = await swallow.start()
+        assert await worker.says() == "began swallow"
+        worker.send(signal.SIGTERM)
+        assert await worker.says() == "swallowed"
+        assert await worker.says() == (
+            f"WARNING left {handle.id} behind: its task 'swallow' swallowed its cancellation;"
+            " its lease is given back"
+        )
+        assert await worker.says() == "bye"
+        assert await worker.ended() == 0
+        assert await worker.says() == ""
+    assert await kinds(handle) == ["submitted", "claimed", "released"]
+    await app.close()
+
+
+async def test_a_plain_function_that_never_returns_does_not_keep_the_process(url: str) -> None:
+    app, _, block = deaf.make(url)
+    with process(url, "0s", "5s", program=DEAF) as worker:
+        handle = await block.start()
+        assert await worker.says() == "began block"
+        worker.send(signal.SIGTERM)
+        assert await worker.says() == (
+            f"WARNING left {handle.id} behind: the thread of its task 'block' still runs;"
+            " its lease runs out"
+        )
+        assert await worker.says() == "bye"
+        assert await worker.ended() == 0
+    assert await kinds(handle) == ["submitted", "claimed"]
     await app.close()
 
 

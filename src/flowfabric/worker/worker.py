@@ -11,7 +11,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from flowfabric.core import names
 from flowfabric.core.flow.inputs import Passed
@@ -28,7 +27,9 @@ from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
+from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.runner import HANDLER_PANIC, run_attempt, told, unknown_task
+from flowfabric.worker.threads import DaemonThreads
 
 logger = logging.getLogger("flowfabric.worker")
 
@@ -38,6 +39,7 @@ Given = list[Passed] | Handed | None
 
 IDLE_SECONDS = (0.1, 2.0)
 CANCEL_SECONDS = 5.0
+CLEAN_UP_SECONDS = 1.0
 
 
 class Worker:
@@ -76,7 +78,7 @@ class Worker:
         self._idle = Idle(*IDLE_SECONDS)
         self._finisher = Finisher(engine, self._finished, self._may_follow)
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="flowfabric-task")
+        self._threads = DaemonThreads(slots, "flowfabric-task")
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
@@ -265,6 +267,10 @@ class Worker:
             # thread still does it: then the lease runs out by itself.
             is_over = handler is None or handler.is_async
             outcome = Released(lease) if self._is_handing_back and is_over else None
+            if self._is_handing_back and not is_over:
+                self._log_left(
+                    lease, "the thread of its task {task!r} still runs; its lease runs out"
+                )
         except Exception as error:
             # Somebody must say what became of the lease, else it would be renewed for ever.
             logger.exception("an attempt broke", extra={"execution": lease.id})
@@ -339,10 +345,25 @@ class Worker:
         self._is_handing_back = True
         for _, task in self._running.values():
             task.cancel()
-        await self._wait_for_running(CANCEL_SECONDS)
-        for lease, _ in self._running.values():
+        # What cleans up after its cancellation gets some time for it, but not much more than work.
+        await self._wait_for_running(
+            min(max(self._drain_seconds, CLEAN_UP_SECONDS), CANCEL_SECONDS)
+        )
+        for lease, task in self._running.values():
             # It does not listen; whatever it still says will be refused.
+            self._log_left(
+                lease, "its task {task!r} swallowed its cancellation; its lease is given back"
+            )
             self._finisher.finish(Released(lease))
+            leave_behind(task)
+
+    def _log_left(self, lease: Lease, why: str) -> None:
+        logger.warning(
+            "left %s behind: %s",
+            lease.id,
+            why.format(task=lease.head.kind),
+            extra={"execution": lease.id, "task": lease.head.kind, "worker": self.name},
+        )
 
     async def _wait_for_running(self, seconds: float) -> None:
         tasks = [task for _, task in self._running.values()]
