@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID, uuid5
+
 import pytest
 
 from flowfabric import App, Graph
@@ -130,6 +132,7 @@ async def test_a_failure_skips_what_needs_it_and_runs_what_cleans_up(app: App) -
         assert (await run.handle(needs).status()).public_state is PublicState.SKIPPED
 
 
+@pytest.mark.case("PA-012")
 async def test_a_graph_is_submitted_once_and_a_key_answers_the_same_flow(app: App) -> None:
     @app.task
     async def number(n: int) -> int:
@@ -137,12 +140,14 @@ async def test_a_graph_is_submitted_once_and_a_key_answers_the_same_flow(app: Ap
 
     async with running(app):
         one, same = app.graph("keyed"), app.graph("keyed")
-        first = one.add(number, 1)
+        first, other = one.add(number, 1), one.add(number, 2)
         second = same.add(number, 1)
+        same.add(number, 2)
         run = await one.submit(idempotency_key="k")
         again = await same.submit(idempotency_key="k")
         assert run.id == again.id
-        assert first.id == second.id
+        assert first.id == second.id == f"{{fp:0}}:{uuid5(UUID(run.id), '0')}"
+        assert other.id == f"{{fp:0}}:{uuid5(UUID(run.id), '1')}"
         assert await again.result(second) == 1
         with pytest.raises(InvalidInput):
             await one.submit()

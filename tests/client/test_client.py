@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 
 import pytest
 
@@ -82,12 +83,22 @@ async def test_one_failed_call_fails_only_who_was_in_it(faulty: FaultyStore) -> 
     assert (await written(app))[0] == 1
 
 
+@pytest.mark.case("PA-005")
 async def test_a_key_decides_its_partition(faulty: FaultyStore) -> None:
     app = make(faulty)
     first, second = await start(app, 1, key="k"), await start(make(faulty), 1, key="k")
     assert first == second
     expected = key_partition(Namespace("default"), "k", PartitionCounts())
-    assert partition_of(parse_execution_id(first)) == expected
+    assert partition_of(parse_execution_id(first)) == expected == 127
+
+
+@pytest.mark.case("PA-005")
+async def test_without_a_key_runs_of_a_hundred_share_a_partition(faulty: FaultyStore) -> None:
+    app = make(faulty)
+    places = [partition_of(parse_execution_id(await start(app, n))) for n in range(250)]
+    runs = [(place, len(list(run))) for place, run in groupby(places)]
+    assert [count for _, count in runs] == [99, 100, 51]
+    assert [(place - places[0]) % 256 for place, _ in runs] == [0, 1, 2]
 
 
 async def test_a_caller_that_gives_up_waiting_spoils_no_other(faulty: FaultyStore) -> None:

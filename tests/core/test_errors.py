@@ -29,6 +29,7 @@ from flowfabric.errors import (
     UnknownTask,
     error_class,
 )
+from tests.core.codes import CATALOGUE, NO_SUCH_CALL, documented
 
 
 def classes() -> dict[str, type[FlowFabricError]]:
@@ -81,42 +82,34 @@ def test_nothing_is_deeper_than_a_family_and_its_members() -> None:
 
 # Codes
 
-BY_REACTION = {
-    Reaction.TERMINAL: "stale_lease lease_expired execution_not_found fence_required",
-    Reaction.RETRYABLE: "use_claim_resumed_execution no_eligible_execution waitpoint_not_found "
-    "rate_limit_exceeded",
-    Reaction.COOPERATIVE: "budget_exceeded",
-    Reaction.INFORMATIONAL: "budget_soft_exceeded execution_not_suspended duplicate_signal "
-    "ok_already_applied",
-    Reaction.BUG: "active_attempt_exists attempt_not_in_created_state",
-    Reaction.EXPECTED: "stream_not_found",
-    Reaction.SOFT_ERROR: "invalid_frame_type",
-}
-# What lost a race is tried again; those whose two documented reactions differ are not among them.
-RACES = (
-    "use_claim_resumed_execution not_a_resumed_execution execution_not_leaseable lease_conflict "
-    "invalid_claim_grant claim_grant_expired no_eligible_execution waitpoint_not_found "
-    "stale_graph_revision rate_limit_exceeded concurrency_limit_exceeded conflict"
-)
 
-
-@pytest.mark.case("ER-001")
-@pytest.mark.parametrize("reaction", BY_REACTION)
-def test_each_code_has_its_documented_reaction(reaction: Reaction) -> None:
-    for code in BY_REACTION[reaction].split():
-        assert FlowFabricError(code=code).reaction is reaction
-    for code in RACES.split():
-        assert FlowFabricError(code=code).retryable
-
-
-@pytest.mark.case("ER-002")
-@pytest.mark.parametrize("code", sorted(REACTIONS))
-def test_every_documented_code_gives_an_error(code: str) -> None:
+@pytest.mark.case("ER-001", "ER-002")
+@pytest.mark.parametrize(("code", "reaction"), documented())
+def test_every_code_of_the_catalogue_gives_an_error_with_its_reaction(
+    code: str, reaction: Reaction
+) -> None:
     kind = error_class(code)
     assert kind is not None
     assert issubclass(kind, FlowFabricError)
-    carriers = [known for known in classes().values() if known.code == code]
-    assert not carriers or kind in carriers
+    assert FlowFabricError(code=code).reaction is reaction
+
+
+@pytest.mark.case("ER-002")
+@pytest.mark.parametrize("code", NO_SUCH_CALL)
+def test_a_code_of_a_call_that_does_not_exist_is_unknown(code: str) -> None:
+    assert error_class(code) is None
+
+
+@pytest.mark.case("ER-002")
+def test_each_code_of_its_own_gives_its_own_class() -> None:
+    for code in REACTIONS:
+        carriers = [known for known in classes().values() if known.code == code]
+        assert not carriers or error_class(code) in carriers
+
+
+def test_the_catalogue_has_all_its_codes_once() -> None:
+    codes = [code for codes in CATALOGUE.values() for code in codes.split()]
+    assert len(codes) == len(set(codes)) == 92
 
 
 @pytest.mark.case("ER-002")

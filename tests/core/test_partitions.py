@@ -16,7 +16,6 @@ from flowfabric.core.ids import (
     BudgetId,
     Family,
     FlowId,
-    Lane,
     Namespace,
     Partition,
     PartitionCounts,
@@ -26,10 +25,7 @@ from flowfabric.core.ids import (
     flow_partition,
     fnv1a64,
     key_partition,
-    lane_execution_id,
-    lane_partition,
     parse_partition,
-    partition_of,
     quota_partition,
     run_partition,
     u16_mod,
@@ -117,7 +113,6 @@ def test_tags_name_family_and_index_and_executions_share_the_tag_of_flows() -> N
         assert Partition(Family.EXECUTION, index) == Partition(Family.FLOW, index)
 
 
-@pytest.mark.case("PA-016")
 def test_a_partition_travels_as_its_tag_in_json() -> None:
     text = json.dumps(Partition(Family.FLOW, 9).tag)
     assert text == '"{fp:9}"'
@@ -236,36 +231,6 @@ def test_placement_is_stable_and_below_the_count(uuid_text: str, counts: Partiti
 def test_a_malformed_flow_id_is_refused_before_it_is_placed() -> None:
     error = refusal(lambda: flow_partition(FlowId("not-a-uuid"), DEFAULTS))
     assert (error.code, error.field) == ("invalid_uuid", "flow_id")
-
-
-@pytest.mark.parametrize(
-    ("lane", "expected"),
-    [
-        ("default", 86),
-        ("test-lane", 191),
-        ("workers-a", 193),
-        ("workers-b", 162),
-        ("pick-me", 186),
-        ("hot", 205),
-        ("lane-2", 206),
-        ("worker-pool-1", 77),
-    ],
-)
-@pytest.mark.case("PA-005")
-def test_a_lane_places_its_solo_executions(lane: str, expected: int) -> None:
-    assert lane_partition(Lane(lane), DEFAULTS) == expected
-    assert lane_execution_id(Lane(lane), SAMPLE, DEFAULTS) == f"{{fp:{expected}}}:{SAMPLE}"
-
-
-@pytest.mark.case("PA-005")
-def test_a_partitioner_of_the_caller_replaces_the_rule_of_lanes() -> None:
-    def last(lane: Lane, counts: PartitionCounts) -> int:
-        return counts.flow - len(lane)
-
-    minted = lane_execution_id(Lane("hot"), SAMPLE, DEFAULTS, partitioner=last)
-    assert partition_of(minted) == 253
-    error = refusal(lambda: lane_execution_id(Lane(""), SAMPLE, DEFAULTS, partitioner=last))
-    assert (error.code, error.field) == ("invalid_partition_index", "partitioner")
 
 
 def test_a_key_is_placed_by_namespace_nul_and_key() -> None:

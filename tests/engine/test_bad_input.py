@@ -11,14 +11,18 @@ from typing import cast
 import msgspec
 import pytest
 
+from flowfabric.app import App
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Feed, Lease, Query
 from flowfabric.core.names import BODY_BYTES_MAX
+from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import Reason, State
 from flowfabric.core.transition import DETAIL_LIMIT
 from flowfabric.engine.outcomes import Completed, Delayed, Failed
 from flowfabric.errors import InvalidInput, PayloadTooLarge
 from flowfabric.testing.build import TTL_MS, order
+from flowfabric.testing.flows import FLOW
 from tests.engine.desk import Desk
 
 TEXTS = {"a lone surrogate": "a\ud800b", "a NUL": "a\0b", "far too long": "ü" * 100_000}
@@ -33,6 +37,46 @@ SAY: dict[str, Say] = {
     "fail": lambda desk, lease, text: desk.engine.fail(lease, Failure(text)),
     "progress": lambda desk, lease, text: desk.engine.progress(lease, 1, text),
 }
+
+
+BARE = ExecutionId("018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f")
+ENTRIES: dict[str, Callable[[Desk], Awaitable[object]]] = {
+    "adopt": lambda desk: desk.engine.adopt(BARE),
+    "attempts": lambda desk: desk.engine.read.attempts(BARE),
+    "block": lambda desk: desk.engine.block(BARE, Reason.PAUSED_BY_OPERATOR),
+    "cancel": lambda desk: desk.engine.cancel(BARE),
+    "change_priority": lambda desk: desk.engine.change_priority(BARE, 5),
+    "claim": lambda desk: desk.claim(only=BARE),
+    "describe": lambda desk: desk.engine.read.describe(BARE),
+    "eligibility": lambda desk: desk.engine.read.eligibility(BARE),
+    "events": lambda desk: desk.engine.read.events(Feed(execution=BARE)),
+    "expire": lambda desk: desk.engine.expire(BARE, ExpireReason.EXECUTION_DEADLINE),
+    "explain": lambda desk: desk.engine.read.explain(BARE),
+    "handle": lambda desk: App(store=desk.store).handle(BARE),
+    "join": lambda desk: desk.engine.flows.build.join(FLOW, BARE),
+    "load": lambda desk: desk.engine.read.load(BARE),
+    "replay": lambda desk: desk.engine.replay(BARE),
+    "result": lambda desk: desk.engine.read.result(BARE),
+    "revoke": lambda desk: desk.engine.revoke(BARE),
+    "set_tags": lambda desk: desk.engine.set_tags(BARE, {"a.b": "c"}),
+    "state": lambda desk: desk.engine.read.state(BARE),
+    "tags": lambda desk: desk.engine.read.tags(BARE),
+}
+
+
+@pytest.mark.case("PA-009")
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_bare_uuid_is_refused_at_every_entry(desk: Desk, entry: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await ENTRIES[entry](desk)
+    assert (refused.value.code, refused.value.field) == ("missing_tag", "execution_id")
+
+
+@pytest.mark.case("PA-009")
+async def test_nothing_is_submitted_under_a_bare_uuid(desk: Desk) -> None:
+    refused = (await desk.engine.submit([order(0, id=BARE)]))[0].error
+    assert refused is not None
+    assert (refused.code, refused.field) == ("missing_tag", "execution_id")
 
 
 def number(value: object) -> int:

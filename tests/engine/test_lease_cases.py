@@ -126,6 +126,8 @@ async def test_a_reclaim_is_a_new_attempt_by_somebody_else(desk: Desk) -> None:
 async def test_a_live_lease_gives_nobody_else_anything(desk: Desk) -> None:
     lease = await desk.running()
     assert await desk.claim(only=lease.id, worker="w-other") == []
+    told = await desk.engine.read.explain(lease.id)
+    assert lease.head.worker in told.sentence
     await desk.silent(lease)
     again = await desk.take(lease.id, worker="w-other")
     assert again.epoch > lease.epoch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -96,9 +96,6 @@ class PartitionCounts:
                     "the number of partitions is out of range",
                     hint=f"use a whole number from 1 to {COUNT_MAX}",
                 )
-
-
-Partitioner = Callable[[Lane, PartitionCounts], int]
 
 
 def crc16(data: bytes) -> int:
@@ -191,17 +188,6 @@ def flow_execution_id(flow_id: FlowId, uuid_text: str, counts: PartitionCounts) 
     return execution_id(flow_partition(flow_id, counts), parse_uuid(uuid_text, "uuid"))
 
 
-def lane_execution_id(
-    lane: Lane, uuid_text: str, counts: PartitionCounts, *, partitioner: Partitioner | None = None
-) -> ExecutionId:
-    """The id of a solo execution placed by its lane, or by the rule that the caller brings."""
-    partition = (partitioner or lane_partition)(lane, counts)
-    if not 0 <= partition < counts.flow:
-        message = f"the partitioner must answer 0..{counts.flow - 1}"
-        raise _invalid("partitioner", "invalid_partition_index", message)
-    return execution_id(partition, parse_uuid(uuid_text, "uuid"))
-
-
 def uuid7(now_ms: int, random_bits: int) -> str:
     """A UUID of version 7 that sorts by (now_ms, random_bits); equal arguments, equal ids."""
     if now_ms < 0 or now_ms >> _TIME_BITS:
@@ -232,11 +218,6 @@ def budget_partition(budget_id: BudgetId, counts: PartitionCounts) -> int:
 
 def quota_partition(quota_id: QuotaId, counts: PartitionCounts) -> int:
     return _uuid_crc16(quota_id, "quota_id") % counts.quota
-
-
-def lane_partition(lane: Lane, counts: PartitionCounts) -> int:
-    """One partition for a whole lane: readable, but all its work lands in one place."""
-    return crc16(lane.encode()) % counts.flow
 
 
 def key_partition(namespace: Namespace, key: str, counts: PartitionCounts) -> int:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Execution, Loaded, Want
 from flowfabric.core.refusal import not_found
 from flowfabric.core.transition import Changeset, Transition, patched
@@ -70,7 +71,7 @@ async def decide_and_commit(
     A decision that is not a transition writes nothing and is the answer.
     """
 
-    id = want.ids[0]
+    id = parse_execution_id(want.ids[0])
     sent: tuple[Transition, Execution] | None = None
 
     async def once(_: bool) -> Transition | T | None:

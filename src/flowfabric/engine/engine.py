@@ -18,6 +18,7 @@ from flowfabric.core.ids import (
     ExecutionId,
     FlowId,
     PartitionCounts,
+    parse_execution_id,
 )
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
@@ -183,7 +184,7 @@ class Engine:
                 ask,
                 now_ms=self.clock.now_ms(),
                 start=start,
-                only=only,
+                only=None if only is None else parse_execution_id(only),
                 repeated=repeated or is_repeated,
             )
             return await self.store.claim(claim)

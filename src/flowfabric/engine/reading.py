@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.core.explain import Explanation, blocking_detail, explain
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
 from flowfabric.core.flow.views import Sight
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import (
     NO_ATTEMPT,
     Attempt,
@@ -100,14 +100,19 @@ class Reading:
 
     async def load(self, id: ExecutionId, *, payload: bool = False) -> Loaded:
         """The head without the token of its lease, or `ExecutionNotFound`."""
-        loaded = (await self._store.load(Want(ids=[id], payload=payload)))[0]
+        loaded = await self._load(Want(ids=[id], payload=payload))
         if loaded is None:
             raise not_found(id)
         return msgspec.structs.replace(loaded, head=without_token(loaded.head))
 
+    async def _load(self, want: Want) -> Loaded | None:
+        """One execution; a text that is no id is refused, whatever a store would make of it."""
+        parse_execution_id(want.ids[0])
+        return (await self._store.load(want))[0]
+
     async def describe(self, id: ExecutionId) -> Snapshot | None:
         """Everything worth showing; None if there is no such execution."""
-        loaded = (await self._store.load(Want(ids=[id], tags=True)))[0]
+        loaded = await self._load(Want(ids=[id], tags=True))
         return None if loaded is None else snapshot(loaded)
 
     async def state(self, id: ExecutionId) -> PublicState | None:
@@ -116,7 +121,7 @@ class Reading:
 
     async def result(self, id: ExecutionId) -> bytes | None:
         """The bytes it completed with; None while there are none."""
-        ended = (await self._store.endings([id]))[0]
+        ended = (await self._store.endings([parse_execution_id(id)]))[0]
         return ended.result if ended is not None and ended.state is State.COMPLETED else None
 
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
@@ -125,12 +130,12 @@ class Reading:
 
     async def tags(self, id: ExecutionId) -> dict[str, str]:
         """Its tags; none for an execution that does not exist."""
-        loaded = (await self._store.load(Want(ids=[id], tags=True)))[0]
+        loaded = await self._load(Want(ids=[id], tags=True))
         return {} if loaded is None else loaded.tags
 
     async def attempts(self, id: ExecutionId) -> list[Attempt]:
         """Every attempt, oldest first; the one that runs is read from the head."""
-        loaded = (await self._store.load(Want(ids=[id], attempts=True)))[0]
+        loaded = await self._load(Want(ids=[id], attempts=True))
         if loaded is None:
             return []
         stored = {attempt.attempt: attempt for attempt in loaded.attempts}
@@ -141,6 +146,8 @@ class Reading:
 
     async def events(self, feed: Feed) -> list[Event]:
         """Lines of the log after a cursor, a page of them."""
+        if feed.execution:
+            parse_execution_id(feed.execution)
         limit = min(feed.limit, PAGE_LIMIT)
         if limit < 1:
             return []
@@ -166,7 +173,7 @@ class Reading:
 
     async def eligibility(self, id: ExecutionId) -> Standing:
         """Whether it may run, as far as what it depends on is concerned."""
-        loaded = (await self._store.load(Want(ids=[id])))[0]
+        loaded = await self._load(Want(ids=[id]))
         return standing_of(None) if loaded is None else (await self.waits(loaded.head)).standing
 
     async def find(self, query: Query) -> Page:
