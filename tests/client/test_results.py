@@ -258,7 +258,8 @@ async def test_the_follower_of_the_log_ends_with_the_app(app: App, faulty: Fault
     waiting = asyncio.create_task(handle.result())
     await eventually(lambda: _has_begun(faulty))
     assert len(asyncio.all_tasks()) > len(before) + 1
-    await app.close()
+    async with asyncio.timeout(2):
+        await app.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         await waiting
     assert asyncio.all_tasks() == before

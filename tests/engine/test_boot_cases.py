@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -11,12 +10,14 @@ import pytest
 from flowfabric.app import App
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.core.states import PublicState
+from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.timekeeper import Timekeeper
+from flowfabric.engine.janitor import CHORES
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store import Store, open_store
 from flowfabric.store.queries import migrations
 from flowfabric.testing.build import order
+from tests.app.stage import eventually
 from tests.engine.desk import Desk
 
 
@@ -24,12 +25,17 @@ from tests.engine.desk import Desk
 async def test_the_engine_starts_and_stops_on_every_store(store: Store) -> None:
     engine = Engine(store)
     await engine.open()
-    keeper = Timekeeper(store, engine.clock)
-    running = asyncio.create_task(keeper.loop.run())
-    await asyncio.sleep(0)
-    keeper.loop.stop()
-    await running
-    assert keeper.loop.failures == 0
+    duties = Duties(engine)
+    duties.start()
+
+    async def has_begun() -> bool:
+        return all(health.rounds for health in duties.health())
+
+    await eventually(has_begun)
+    names = {health.name for health in duties.health()}
+    assert names == {"timekeeper", "dispatcher", *CHORES}
+    assert {(health.failures, health.problem) for health in duties.health()} == {(0, "")}
+    assert await duties.stop(30) == []
     await engine.close()
 
 
@@ -45,7 +51,8 @@ async def test_a_fresh_file_has_every_migration_and_every_table(tmp_path: Path) 
         tables = {name for (name,) in names}
     raw.close()
     assert version == len(migrations("sqlite")) > 0
-    assert tables >= {"execution", "payload", "attempt", "tag", "idempotency", "lane", "log"}
+    solo = {"execution", "payload", "attempt", "tag", "idempotency", "lane", "log"}
+    assert tables >= solo | {"flow", "edge", "edge_group", "line", "shift", "meta"}
 
 
 @pytest.mark.case("BC-016")

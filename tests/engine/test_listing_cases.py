@@ -7,8 +7,9 @@ import pytest
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Query
 from flowfabric.core.states import LaneState, PublicState, State
-from flowfabric.errors import ExecutionNotFound
+from flowfabric.errors import ExecutionNotFound, InvalidInput
 from flowfabric.testing.build import LANE, TTL_MS, WORKER, execution_id, order
+from flowfabric.testing.faults import FaultyStore, Verb
 from tests.engine.desk import Desk
 
 NEVER = execution_id(999)
@@ -40,6 +41,7 @@ async def test_a_new_execution_is_described(desk: Desk) -> None:
     assert snapshot.vector.blocking_reason == "waiting_for_worker"
     assert snapshot.blocking_detail == ""
     assert snapshot.updated_ms == snapshot.created_ms == desk.clock.now_ms()
+    assert (await desk.head(snapshot.id)).flow == ""
 
 
 @pytest.mark.case("LI-003")
@@ -153,6 +155,21 @@ async def test_setting_a_tag_is_a_change(desk: Desk) -> None:
     await desk.engine.set_tags(id, {"demo.tenant": "acme"})
     snapshot = await desk.snapshot(id)
     assert snapshot.updated_ms == desk.clock.now_ms() > snapshot.created_ms
+
+
+@pytest.mark.case("LI-034")
+@pytest.mark.parametrize("key", ["", "Cairn.x", "cairn", "cairn.", "cairn..x", "ca-irn.x"])
+async def test_a_bad_tag_key_is_refused_before_the_store_is_asked(desk: Desk, key: str) -> None:
+    id = await desk.submit()
+    faulty = FaultyStore(desk.store)
+    other = Desk(faulty, desk.clock)
+    with pytest.raises(InvalidInput):
+        await other.engine.set_tags(id, {"demo.tenant": "acme", key: "x"})
+    assert faulty.calls[Verb.ANY] == 0
+    refused = (await other.engine.submit([order(1, tags={key: "x"})]))[0].error
+    assert isinstance(refused, InvalidInput)
+    assert faulty.calls[Verb.INSERT] == 0
+    assert await desk.engine.read.tags(id) == {}
 
 
 @pytest.mark.case("LI-037")

@@ -56,7 +56,7 @@ async def test_a_client_that_waits_for_ends_can_be_closed(store: Store) -> None:
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(2):
         await app.close()
     assert asyncio.all_tasks() <= before
 

@@ -231,23 +231,17 @@ class TestJanitor:
 
 
 @pytest.mark.case("BC-024")
-def test_every_duty_has_the_interval_that_it_had() -> None:
+def test_every_sweeper_has_the_interval_that_it_had_and_the_rest_has_nets(desk: Desk) -> None:
     assert SECONDS == {
-        "lease_expiry": 1.5,
-        "delayed_promoter": 0.75,
         "index_reconciler": 45,
-        "attempt_timeout": 2,
-        "suspension_timeout": 2,
-        "pending_wp_expiry": 5,
         "retention_trimmer": 60,
-        "budget_reset": 15,
-        "budget_reconciler": 30,
-        "quota_reconciler": 30,
-        "unblock": 5,
         "dependency_reconciler": 15,
         "flow_projector": 15,
-        "execution_deadline": 5,
         "cancel_reconciler": 15,
-        "edge_cancel_dispatcher": 1,
         "edge_cancel_reconciler": 10,
     }
+    assert {sweeper.name: sweeper.interval_seconds for sweeper in Janitor(shed()).sweepers} == (
+        SECONDS
+    )
+    timers, dispatch = desk.timekeeper.loop, desk.engine.dispatcher.loop
+    assert (timers.every_seconds, dispatch.every_seconds) == (15, 5)

@@ -107,8 +107,11 @@ async def test_attempts_out_of_time_expire_in_order_and_in_bounded_batches(desk:
     keeper = Timekeeper(desk.store, desk.engine.clock, batch=2)
     assert (await keeper.run_once()).processed == 0
     desk.clock.advance(10_000)
-    first, second = await keeper.run_once(), await keeper.run_once()
+    first = await keeper.run_once()
     assert (first.duties, first.again) == ({"attempt_timeout": 2}, True)
+    states = [(await desk.head(execution_id(number))).state for number in range(3)]
+    assert states == [State.EXPIRED, State.EXPIRED, State.ACTIVE]
+    second = await keeper.run_once()
     assert (second.duties, second.again) == ({"attempt_timeout": 1}, False)
     snapshots = [await desk.snapshot(execution_id(number)) for number in range(3)]
     assert [each.outcome_detail for each in snapshots] == ["attempt_timeout"] * 3

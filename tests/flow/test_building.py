@@ -126,6 +126,20 @@ async def test_edges_are_drawn_by_revision_and_never_in_a_circle(desk: FlowDesk)
         FLOW,
     )
     assert edge.created_ms == desk.clock.now_ms()
+    assert (edge.upstream, edge.downstream) == (member("a"), member("b"))
+    assert (await desk.group("b")).join == "all_of"
+
+
+@pytest.mark.case("FL-044")
+@pytest.mark.parametrize("k", [0, -1])
+async def test_a_quorum_of_nobody_is_refused_before_it_is_set(desk: FlowDesk, k: int) -> None:
+    await members(desk, "abx")
+    before = await desk.flow()
+    quorum = Policy(Join.QUORUM, k, OnSatisfied.LET_RUN)
+    with pytest.raises(InvalidInput, match="at least 1") as raised:
+        await desk.engine.flows.build.set_policy(FLOW, member("x"), quorum)
+    assert raised.value.code == "invalid_input"
+    assert await desk.flow() == before
 
 
 @pytest.mark.case("FL-015")

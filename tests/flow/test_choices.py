@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from flowfabric.core.flow.dispatch import Advanced
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, GroupState, Join, LineKind, OnSatisfied
 from flowfabric.core.states import State
-from flowfabric.engine import telemetry
+from flowfabric.engine.dependency_reconciler import DependencyReconciler
 from flowfabric.engine.dispatcher import LEASE_MS
+from flowfabric.engine.sibling_reconciler import SiblingReconciler
+from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, chain, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
@@ -31,7 +34,36 @@ async def dispatch_once(desk: FlowDesk) -> None:
             assert await desk.dispatcher._commit(taken) == [True]
 
 
-@pytest.mark.case("FL-037", "FL-083")
+@pytest.mark.case("FL-083")
+async def test_a_race_that_was_built_step_by_step_queues_the_cancels_of_its_losers(
+    desk: FlowDesk,
+) -> None:
+    await desk.draw(plan("abcx"))
+    build = desk.engine.flows.build
+    assert await build.set_policy(FLOW, member("x"), Policy(Join.ANY_OF, 1, CANCEL))
+    for link in links("a>x b>x c>x"):
+        await build.link(FLOW, link)
+    await build.seal(FLOW, member("x"))
+    await desk.end("a")
+    (ended,) = await desk.lines()
+    seen: list[tuple[dict[str, str], list[str]]] = []
+
+    async def look() -> None:
+        kinds = [line.kind.value for line in await desk.lines()]
+        seen.append((await desk.states("bcx"), kinds))
+
+    # Before the commit that decides, and before the one that cancels.
+    watched = FaultyStore(desk.store, [Fault(Verb.COMMIT_EACH, 1, Kind.DELAY, times=2, hook=look)])
+    dispatched = await FlowDesk(watched, desk.clock).dispatcher.dispatch(ended)
+    assert dispatched == Advanced(1)
+    assert seen == [
+        ({"b": "waiting", "c": "waiting", "x": "blocked_dependencies"}, ["ended"]),
+        ({"b": "waiting", "c": "waiting", "x": "waiting"}, ["cancel_siblings"]),
+    ]
+    assert await desk.states("bcx") == {"b": "cancelled", "c": "cancelled", "x": "waiting"}
+
+
+@pytest.mark.case("FL-037")
 async def test_the_first_success_fires_and_flags_and_cancels_nobody_yet(desk: FlowDesk) -> None:
     await desk.draw(fan("abc", Policy(Join.ANY_OF, 1, CANCEL)))
     await desk.end("a")
@@ -69,12 +101,24 @@ async def test_siblings_are_cancelled_and_the_flag_goes(desk: FlowDesk) -> None:
 
 
 @pytest.mark.case("FL-038", "FL-055")
-@pytest.mark.parametrize("policy", [Policy(Join.ANY_OF, 1, LET_RUN)])
+@pytest.mark.parametrize(
+    "policy", [Policy(Join.ANY_OF, 1, LET_RUN), Policy(Join.QUORUM, 1, LET_RUN)]
+)
 async def test_let_run_cancels_nobody(desk: FlowDesk, policy: Policy) -> None:
     await desk.draw(fan("abc", policy))
     await desk.ended("a")
     group = await desk.group("x")
     assert (group.state, group.cancel_owed, group.owed) == (GroupState.SATISFIED, False, "")
+    nets: list[SiblingReconciler | DependencyReconciler] = [
+        SiblingReconciler(desk.store, desk.engine.clock),
+        DependencyReconciler(desk.store, desk.engine.clock, desk.dispatcher),
+    ]
+    for _ in range(2):
+        for net in nets:
+            done = await net.run_once()
+            assert (done.processed, done.errors) == (0, 0)
+        await desk.dispatch()
+        desk.clock.advance(10_000)
     assert await desk.states("bcx") == {"b": "waiting", "c": "waiting", "x": "waiting"}
     assert await desk.lines() == []
     await desk.ended("b")
@@ -255,8 +299,8 @@ async def test_no_sibling_is_forgotten_however_many_there_are(desk: FlowDesk, wi
     assert await desk.counters() == {"completed": 1, "cancelled": width - 1}
     assert await desk.state("x") is State.WAITING
     counts = desk.dispatcher.counts
-    assert counts.labels(telemetry.SIBLINGS_DISPATCHED) == {SATISFIED: width - 1}
-    assert counts.value(telemetry.SIBLINGS_DISPOSITION, "cancelled") == width - 1
+    assert counts.labels("ff_sibling_cancel_dispatched_total") == {SATISFIED: width - 1}
+    assert counts.labels("ff_sibling_cancel_disposition_total") == {"cancelled": width - 1}
     assert await desk.lines() == []
 
 

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from flowfabric.core.flow.dispatch import Advanced, NoOp, on_ends
-from flowfabric.core.flow.model import EdgeState, GroupState, Unreadable
+from flowfabric.core.flow.graph import Policy
+from flowfabric.core.flow.model import EdgeState, GroupState, Join, Unreadable
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.states import State
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.flows import FLOW, chain, member, plan
+from flowfabric.testing.flows import FLOW, chain, links, member, plan
 from tests.flow.desk import FlowDesk
 
 
@@ -76,8 +77,15 @@ async def test_what_cannot_happen_any_more_is_skipped(desk: FlowDesk) -> None:
 
 
 @pytest.mark.case("FL-033", "FL-034")
-async def test_all_of_is_the_default_and_counts(desk: FlowDesk) -> None:
-    await desk.draw(plan("abcd", "a>d b>d c>d"))
+@pytest.mark.parametrize("is_set", [True, False])
+async def test_all_of_is_the_default_and_counts(desk: FlowDesk, *, is_set: bool) -> None:
+    await desk.draw(plan("abcd"))
+    build = desk.engine.flows.build
+    if is_set:
+        assert await build.set_policy(FLOW, member("d"), Policy(Join.ALL_OF))
+    for link in links("a>d b>d c>d"):
+        await build.link(FLOW, link)
+    await build.seal(FLOW, member("d"))
     for name, succeeded in (("a", 1), ("b", 2)):
         await desk.ended(name)
         group = await desk.group("d")

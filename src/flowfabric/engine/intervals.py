@@ -1,7 +1,6 @@
-"""The names of all background duties, and how often each runs by default.
+"""How often each sweeper runs by default.
 
-Duties that wait for something (timers, dispatch) are woken when it comes: there the interval is
-what an engine without wake-ups would need, and nothing is set by it.
+Timers and dispatch have no interval: they wake when something comes, with a net of their own.
 """
 
 from __future__ import annotations
@@ -13,23 +12,12 @@ from flowfabric.core.duration import duration_ms
 from flowfabric.errors import InvalidInput
 
 SECONDS: dict[str, float] = {
-    "lease_expiry": 1.5,
-    "delayed_promoter": 0.75,
     "index_reconciler": 45.0,
-    "attempt_timeout": 2.0,
-    "suspension_timeout": 2.0,
-    "pending_wp_expiry": 5.0,
     "retention_trimmer": 60.0,
-    "budget_reset": 15.0,
-    "budget_reconciler": 30.0,
-    "unblock": 5.0,
     "dependency_reconciler": 15.0,
-    "quota_reconciler": 30.0,
     "flow_projector": 15.0,
     "cancel_reconciler": 15.0,
-    "edge_cancel_dispatcher": 1.0,
     "edge_cancel_reconciler": 10.0,
-    "execution_deadline": 5.0,
 }
 
 Intervals = Mapping[str, str | int | float | timedelta]

@@ -1,7 +1,4 @@
-"""Janitor: the sweepers that run on this version, each on its own loop.
-
-A duty of a later version has its name and interval in `intervals.py` and no line here yet.
-"""
+"""Janitor: every sweeper there is, each on its own loop."""
 
 from __future__ import annotations
 

@@ -39,6 +39,10 @@ class Loop:
         self._stopping = False
 
     @property
+    def every_seconds(self) -> float:
+        return self._every
+
+    @property
     def is_on(self) -> bool:
         return self._every > 0
 

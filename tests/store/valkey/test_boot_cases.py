@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -85,8 +86,10 @@ async def test_a_closed_port_is_told_in_time(mode: str) -> None:
     port = free_port()
     store = open_store(f"valkey{mode}://127.0.0.1:{port}")
     with pytest.raises(StoreUnavailable) as refused:
-        await store.migrate()
+        async with asyncio.timeout(30):
+            await store.migrate()
     assert f"127.0.0.1:{port}" in refused.value.message
+    assert (refused.value.code, refused.value.details["backend"]) == ("transport", "valkey")
 
 
 @pytest.mark.case("PA-019", "PA-020")
