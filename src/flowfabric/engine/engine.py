@@ -315,7 +315,7 @@ class Engine:
     async def adopt(self, id: ExecutionId) -> Lease:
         """The lease as the store has it, with its token, which no reading verb answers: with it an
         operator acts in place of the holder."""
-        loaded = (await self.store.load(Want(ids=[id], payload=True)))[0]
+        loaded = (await self.store.load(Want(ids=[parse_execution_id(id)], payload=True)))[0]
         if loaded is None:
             raise refusal.not_found(id)
         lease = Lease(loaded.head, loaded.payload)
