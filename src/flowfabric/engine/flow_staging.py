@@ -67,14 +67,16 @@ class FlowStaging:
         async def once(is_repeated: bool) -> Flow | None:
             if is_repeated:
                 # Whatever an unanswered call has written is there now.
-                return await self._seen(steps.id)
+                found = await self._seen(steps.id)
+                if _rev(found) != _rev(flow):
+                    return found
             now_ms = self._clock.now_ms()
             changes, after = steps.next(flow, now_ms)
             if await self._store.commit(changes, now_ms):
                 return after
             steps.has_opened = False
             found = await self._seen(steps.id)
-            if (found and found.rev) == (flow and flow.rev):
+            if _rev(found) == _rev(flow):
                 raise InvalidInput(
                     "a member exists already", field="execution_id", hint="mint new ids"
                 )
@@ -98,6 +100,10 @@ class FlowStaging:
 
     async def _seen(self, id: FlowId) -> Flow | None:
         return (await self._store.graph([Sight(flow=id)]))[0].flow
+
+
+def _rev(flow: Flow | None) -> int:
+    return 0 if flow is None else flow.rev
 
 
 class _Steps:
