@@ -13,8 +13,9 @@ import pytest
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
-from flowfabric.engine.engine import Engine, Renewed
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
+from flowfabric.engine.renewals import Renewed
 from flowfabric.errors import FlowFabricError, LeaseExpired, StaleLease
 from flowfabric.store.clock import SystemClock
 from flowfabric.testing.build import TTL_MS

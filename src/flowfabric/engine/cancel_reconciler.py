@@ -14,6 +14,7 @@ from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import Members, Sight
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.isolation import log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
@@ -53,13 +54,10 @@ class CancelReconciler:
             try:
                 is_taken_up = await self._take_up(flow)
                 processed += is_taken_up
-            except FlowFabricError as error:
+            except Exception as error:
                 errors += 1
-                logger.warning(
-                    "the cancel of a flow could not be taken up: %s",
-                    error,
-                    extra={"flow": flow.id, "error": error.code},
-                )
+                about = {"flow": flow.id}
+                log_failed(logger, "the cancel of a flow could not be taken up", error, about)
         return Swept(processed, errors, again=bool(self.cursor))
 
     async def _take_up(self, flow: Flow) -> bool:

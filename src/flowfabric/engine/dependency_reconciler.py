@@ -17,6 +17,7 @@ from flowfabric.core.flow.views import Pending, Sight, Turn, name_of
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flow_audit import audit
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.isolation import STORE_TROUBLE, log_failed
 from flowfabric.engine.sweeping import Scope, includes
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
@@ -94,17 +95,34 @@ class DependencyReconciler:
             mine = [flow for flow in found if includes(self.filter, flow)]
             is_inside = bool(mine) and mine[0].id == place.large
             after = place.member if is_inside else ""
-            repairs, large, member = await audit(self._store, self._clock, mine, after)
+            repairs, large, member, lost = await self._audit(mine, after)
         except FlowFabricError as error:
             logger.warning("flows could not be read", extra={"error": error.code})
             return Swept(errors=1), _Place()
-        swept = Swept(processed=repairs, errors=errors)
+        swept = Swept(processed=repairs, errors=errors + lost)
         if large is None:
             return swept, _Place(done=rest)
         before = [flow.id for flow in found if flow.id < large.id]
         return swept, _Place(
             done=before[-1] if before else place.done, large=large.id, member=member
         )
+
+    async def _audit(self, flows: Sequence[Flow], after: str) -> tuple[int, Flow | None, str, int]:
+        """As `audit`, and how many could not be: one of them keeps no other back."""
+        try:
+            return *await audit(self._store, self._clock, flows, after), 0
+        except STORE_TROUBLE:
+            raise
+        except Exception as error:
+            if len(flows) == 1:
+                log_failed(logger, "a flow could not be gone over", error, {"flow": flows[0].id})
+                return 0, None, "", 1
+        middle = len(flows) // 2
+        repairs, large, member, lost = await self._audit(flows[:middle], after)
+        if large is not None:
+            return repairs, large, member, lost
+        more, large, member, also_lost = await self._audit(flows[middle:], "")
+        return repairs + more, large, member, lost + also_lost
 
     async def _old_lines(self, after: str) -> tuple[Swept, str]:
         now_ms = self._clock.now_ms()
@@ -144,12 +162,9 @@ class DependencyReconciler:
         try:
             await self._dispatcher.dispatch(stale[0])
             view = (await self._store.graph([Sight(flow=flow.id, lines=True)]))[0]
-        except FlowFabricError as error:
-            logger.warning(
-                "old ends of a flow could not be dispatched: %s",
-                error,
-                extra={"flow": flow.id, "error": error.code},
-            )
+        except Exception as error:
+            about = {"flow": flow.id}
+            log_failed(logger, "old ends of a flow could not be dispatched", error, about)
             return None
         left = {line.id for line in view.lines}
         return sum(line.id not in left for line in stale)

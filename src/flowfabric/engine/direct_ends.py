@@ -9,6 +9,7 @@ an `apply` that leaves a line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import msgspec
 from flowfabric.core.flow.model import Line
 from flowfabric.core.model import Claim, Lease
 from flowfabric.core.transition import BATCH_LIMIT, Transition, end_of, patched
+from flowfabric.engine.isolation import log_failed
 from flowfabric.engine.known_flows import KnownFlows, is_for_dispatchers
 from flowfabric.engine.learning import Learning
 from flowfabric.engine.outcomes import (
@@ -30,6 +32,8 @@ from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint, Hints
+
+logger = logging.getLogger("flowfabric.engine")
 
 Usual = Callable[[Sequence[Outcome]], Awaitable[list[Finished]]]
 
@@ -110,6 +114,13 @@ class DirectEnds:
             # Whether it was written is unknown; the usual road finds out.
             for job in jobs:
                 self._known.forget(job.flow.id)
+            return _Written({}, [], is_unanswered=any(job.taken for job in jobs))
+        except Exception as error:
+            # One of them is the trouble: none of them goes this road again, and a dispatcher finds
+            # out which it is.
+            log_failed(logger, "ends could not be followed", error, {"flows": len(jobs)})
+            for job in jobs:
+                self._known.leave(job.flow.id)
             return _Written({}, [], is_unanswered=any(job.taken for job in jobs))
         done = [job for job, is_done in zip(jobs, answers, strict=True) if is_done]
         return _Written(

@@ -6,10 +6,11 @@ Nothing here decides or counts.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from flowfabric.core.flow.dispatch import Advanced
 from flowfabric.core.flow.model import Edge, Group, Line, Unreadable
-from flowfabric.errors import FlowFabricError
+from flowfabric.engine.isolation import log_failed
 
 logger = logging.getLogger("flowfabric.dispatcher")
 
@@ -31,14 +32,16 @@ def dispatched(line: Line, whole: Advanced, edges: int) -> None:
     )
 
 
-def failed(flow: str, error: FlowFabricError) -> None:
-    logger.warning(
-        "dispatch of a flow failed: %s", error, extra={"flow": flow, "error": error.code}
-    )
+def failed(flow: str, error: Exception) -> None:
+    log_failed(logger, "dispatch of a flow failed", error, {"flow": flow})
 
 
-def not_put_back(flow: str, error: FlowFabricError) -> None:
-    logger.warning("a flow could not be put back", extra={"flow": flow, "error": error.code})
+def not_put_back(flow: str, error: Exception) -> None:
+    log_failed(logger, "a flow could not be put back", error, {"flow": flow})
+
+
+def not_seen(flows: Sequence[str], error: Exception) -> None:
+    log_failed(logger, "flows could not be read together", error, {"flows": len(flows)})
 
 
 def strange(group: Group) -> None:

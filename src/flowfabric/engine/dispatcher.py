@@ -10,23 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Mapping, Sequence
 
-from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import Flow, Line, LineKind, Unreadable, is_free
-from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, name_of
+from flowfabric.core.flow.views import LINES_LIMIT, Pending, Sight, Turn, View, name_of
 from flowfabric.core.ids import ExecutionId, FlowId, parse_uuid
-from flowfabric.core.model import Value
-from flowfabric.core.timers import POISON_LIMIT, pause_after
-from flowfabric.core.transition import Changeset, clip
 from flowfabric.engine import dispatch_log, telemetry
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
-from flowfabric.engine.direct import look
+from flowfabric.engine.direct import Found, look
+from flowfabric.engine.flow_leases import FlowLeases
+from flowfabric.engine.isolation import STORE_TROUBLE, isolated
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.loop import Loop
 from flowfabric.engine.round_size import FLOWS, RoundSize
 from flowfabric.engine.rounds import Job, Outlived, Rounds
 from flowfabric.engine.telemetry import Telemetry
-from flowfabric.errors import Conflict, FlowFabricError, InvalidInput, StoreUnavailable
+from flowfabric.errors import Conflict, FlowFabricError, InvalidInput
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
@@ -56,6 +54,7 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._rounds = Rounds(store, self.counts, known)
+        self._leases = FlowLeases(store, clock)
         self._size = RoundSize()
         self._ended: dict[FlowId, list[ExecutionId]] = {}
         # By flow how often it was found to be held by another dispatcher.
@@ -174,10 +173,10 @@ class Dispatcher:
             taken = await self._taken(everything=everything)
             mine = {job.flow.id for job in taken}
             direct = {flow: ids for flow, ids in ended.items() if flow not in mine}
-            found = await look(self._store, direct, self._clock.now_ms())
+            found = await self._look_at(direct)
             for job in found.jobs:
                 job.unnamed = unnamed
-        except FlowFabricError:
+        except Exception:
             self._hinted |= dict.fromkeys(ended, 0)
             raise
         self._hinted |= dict.fromkeys(found.others, 0)
@@ -185,16 +184,28 @@ class Dispatcher:
         self._working.update(job.flow.id for job in jobs)
         return jobs
 
+    async def _look_at(self, ended: Mapping[FlowId, Sequence[ExecutionId]]) -> Found:
+        try:
+            return await look(self._store, ended, self._clock.now_ms())
+        except STORE_TROUBLE:
+            raise
+        except Exception as error:
+            # One of them cannot be seen so; each is taken in its turn.
+            dispatch_log.not_seen(list(ended), error)
+            return Found([], list(ended))
+
     async def _taken(self, *, everything: bool) -> list[Job]:
         named = [flow for flow in self._known() if flow not in self._working][:FLOWS]
         # A hint that is heard from here on may be about something that the look does not see.
         asked = {flow: self._hinted.pop(flow) for flow in named}
         try:
-            taken = await self._take(named) if named else []
+            taken, lost = await isolated(named, self._take)
+            for flow, error in lost:
+                dispatch_log.failed(flow, error)
             await self._miss(asked, {job.flow.id for job in taken})
             if everything and len(taken) < FLOWS:
                 taken = [*taken, *await self._take()]
-        except FlowFabricError:
+        except Exception:
             self._hinted = asked | self._hinted
             raise
         return taken
@@ -213,9 +224,9 @@ class Dispatcher:
         if not missed:
             return
         now_ms = self._clock.now_ms()
-        sights = [Sight(flow=flow, due_lines=1, now_ms=now_ms) for flow in missed]
-        views = await self._store.graph(sights)
-        for (flow, times), view in zip(missed.items(), views, strict=True):
+        pairs = await self._seen(list(missed), lines=1, now_ms=now_ms)
+        for flow, view in pairs:
+            times = missed[flow]
             if view.flow is not None and view.flow.busy_until_ms > now_ms:
                 self._hinted.setdefault(flow, times + 1)
             elif view.flow is not None and is_free(view.flow, now_ms) and view.lines:
@@ -276,15 +287,15 @@ class Dispatcher:
             self._size.shrink(jobs)
             self._hinted |= {job.flow.id: 0 for job in jobs if not job.is_leased}
             return [job for job in jobs if job.is_leased]
-        except StoreUnavailable as error:
+        except STORE_TROUBLE as error:
             # Nobody's fault but the store's: their leases end, and they are found again.
             self.counts.count(telemetry.FAILURES, by=len(jobs))
             for job in jobs:
                 dispatch_log.failed(job.flow.id, error)
                 self._hinted.setdefault(job.flow.id, 0)
             raise
-        except FlowFabricError as error:
-            return await self._one_by_one(jobs, error)
+        except Exception as error:
+            return await self._in_halves(jobs, error)
         self._size.grow(self._clock.now_ms() - began_ms)
         left: list[Job] = []
         lost: list[Job] = []
@@ -329,68 +340,27 @@ class Dispatcher:
             return
         for job in jobs:
             self._hinted[job.flow.id] = 0
-        await self._let_go(await self._still_ours([job.flow for job in jobs]), BACK_MS)
-
-    async def _still_ours(self, flows: Sequence[Flow]) -> list[Flow]:
-        """These flows as they are now, of those that nobody else has leased since."""
-        views = await self._store.graph([Sight(flow=flow.id) for flow in flows])
-        return [
-            view.flow
-            for flow, view in zip(flows, views, strict=True)
-            if view.flow is not None and view.flow.busy_until_ms == flow.busy_until_ms
-        ]
+        ours = await self._leases.still_ours([job.flow for job in jobs])
+        await self._let_go(ours, BACK_MS)
 
     async def _let_go(self, flows: Sequence[Flow], for_ms: int = 0) -> None:
-        """End our leases, now or so soon; whoever changes one of the flows meanwhile may."""
-        flows = list({flow.id: flow for flow in flows}.values())
-        for pause in (0.0, *PAUSES_SECONDS):
-            if pause:
-                await asyncio.sleep(pause)
-                flows = await self._still_ours(flows)
-            if not flows:
-                return
-            until_ms = self._clock.now_ms() + for_ms if for_ms else 0
-            answers = await self._write_leases(flows, until_ms)
-            flows = [flow for flow, done in zip(flows, answers, strict=True) if not done]
-        # Then the lease ends by itself, and the flow is asked for until it does.
-        self._hinted |= {flow.id: 0 for flow in flows}
+        """A lease that could not be ended ends by itself: the flow is asked for until it does."""
+        left = await self._leases.let_go(flows, for_ms)
+        self._hinted |= {flow.id: 0 for flow in left}
 
-    async def _write_leases(self, flows: Sequence[Flow], until_ms: int) -> list[bool]:
-        back: dict[str, Value] = {"busy_until_ms": until_ms}
-        batch = [Changeset(flows=[FlowPatch(flow.id, flow.rev, back)]) for flow in flows]
-
-        async def once(_: int) -> list[bool]:
-            return await self._store.commit_each(batch, self._clock.now_ms())
-
-        return await persistently(self._clock, once)
-
-    async def _one_by_one(self, jobs: Sequence[Job], error: FlowFabricError) -> list[Job]:
+    async def _in_halves(self, jobs: Sequence[Job], error: Exception) -> list[Job]:
         """One of them is the trouble: it must not keep the others back."""
         if len(jobs) > 1:
-            return [left for job in jobs for left in await self._attempt([job])]
-        self.counts.count(telemetry.FAILURES)
-        dispatch_log.failed(jobs[0].flow.id, error)
-        await self._put_back(jobs[0].flow.id, error)
+            middle = len(jobs) // 2
+            first = await self._attempt(jobs[:middle])
+            return [*first, *await self._attempt(jobs[middle:])]
+        await self._fail(jobs[0].flow.id, error)
         return []
 
-    async def _put_back(self, id: FlowId, error: FlowFabricError) -> None:
-        """Move the flow forward in time, durably; after a limit it is parked."""
-        try:
-            flow = (await self._store.graph([Sight(flow=id)]))[0].flow
-            if flow is None:
-                return
-            now_ms = self._clock.now_ms()
-            failures = flow.failures + 1
-            patch: dict[str, Value] = {
-                "failures": failures,
-                "next_try_ms": now_ms + pause_after(failures),
-                "parked": clip(str(error)) if failures >= POISON_LIMIT else "",
-                "busy_until_ms": 0,
-            }
-            await self._store.commit(Changeset(flows=[FlowPatch(id, flow.rev, patch)]), now_ms)
-        except FlowFabricError as again:
-            # Its lease ends by itself, and it is tried then.
-            dispatch_log.not_put_back(id, again)
+    async def _fail(self, id: FlowId, error: Exception) -> None:
+        self.counts.count(telemetry.FAILURES)
+        dispatch_log.failed(id, error)
+        await self._leases.put_back(id, error)
 
     async def _go_on(self, jobs: Sequence[Job]) -> list[Job]:
         """These flows as they are now, with the lines they have now."""
@@ -398,12 +368,12 @@ class Dispatcher:
             return []
         unnamed, now_ms = self._unnamed, self._clock.now_ms()
         most = LINES_LIMIT + 1
-        views = await self._store.graph(
-            [Sight(flow=job.flow.id, due_lines=most, now_ms=now_ms) for job in jobs]
-        )
+        mine = {job.flow.id: job for job in jobs}
+        pairs = await self._seen(list(mine), lines=most, now_ms=now_ms)
         found: list[Job] = []
         idle: list[Flow] = []
-        for job, view in zip(jobs, views, strict=True):
+        for flow, view in pairs:
+            job = mine[flow]
             lines, is_all = view.lines[:LINES_LIMIT], len(view.lines) < most
             if view.flow is not None and lines:
                 found.append(
@@ -421,9 +391,23 @@ class Dispatcher:
                 idle.append(view.flow)
         # What comes next must not wait until a lease ends that nobody uses.
         await self._let_go(idle)
-        for flow in idle:
-            self._leave(flow.id, unnamed)
+        for each in idle:
+            self._leave(each.id, unnamed)
         return found
+
+    async def _seen(
+        self, flows: Sequence[FlowId], *, lines: int, now_ms: int
+    ) -> list[tuple[FlowId, View]]:
+        """Each as it is now, with so many of its lines; one that cannot be seen fails alone."""
+
+        async def look_at(some: Sequence[FlowId]) -> list[tuple[FlowId, View]]:
+            sights = [Sight(flow=flow, due_lines=lines, now_ms=now_ms) for flow in some]
+            return list(zip(some, await self._store.graph(sights), strict=True))
+
+        seen, lost = await isolated(flows, look_at)
+        for flow, error in lost:
+            await self._fail(flow, error)
+        return seen
 
     async def dispatch(self, line: Line | None) -> Advanced | NoOp:
         """Act on one line, and on what follows from it. None is the end of a solo execution."""

@@ -29,6 +29,7 @@ from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
 from flowfabric.engine.direct_ends import DirectEnds, Followed
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flows import Flows
+from flowfabric.engine.isolation import isolated
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.outcomes import (
@@ -45,6 +46,7 @@ from flowfabric.engine.outcomes import (
     with_stored_lease,
 )
 from flowfabric.engine.reading import Reading
+from flowfabric.engine.renewals import Renewed, lease_error, not_renewed, renewed
 from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
 from flowfabric.engine.waves import waves
@@ -65,13 +67,6 @@ T = TypeVar("T")
 
 LEASE_TTL_FLOOR_MS = 5_000
 OPERATOR = "operator"
-
-
-class Renewed(msgspec.Struct, frozen=True):
-    """A lease with its new end, or why it is over."""
-
-    lease: Lease
-    error: FlowFabricError | None = None
 
 
 class Engine:
@@ -228,7 +223,11 @@ class Engine:
         _require_ttl(ttl_ms)
         answers: list[Renewed] = []
         for start in range(0, len(leases), BATCH_LIMIT):
-            answers.extend(await self._renew(leases[start : start + BATCH_LIMIT], ttl_ms))
+            some = leases[start : start + BATCH_LIMIT]
+            answered, lost = await isolated(some, lambda leases: self._renew(leases, ttl_ms))
+            answers += answered
+            # They run out: whoever holds them stops in time.
+            answers += [Renewed(lease, not_renewed(lease, error)) for lease, error in lost]
         return answers
 
     async def _renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
@@ -237,7 +236,7 @@ class Engine:
             urgent=True,
         )
         return [
-            _renewed(lease, reply, now_ms, ttl_ms)
+            renewed(lease, reply, now_ms, ttl_ms)
             for lease, reply in zip(leases, replies, strict=True)
         ]
 
@@ -249,7 +248,7 @@ class Engine:
             lambda now_ms: lifecycle.progress(lease, now_ms, pct, message)
         )
         if isinstance(reply, Rejected):
-            raise _lease_error(reply.current, lease, now_ms)
+            raise lease_error(reply.current, lease, now_ms)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         """Say what became of many leases in one call; one refusal spoils no other."""
@@ -458,22 +457,9 @@ def _shown(store: Store, clock: Clock | None) -> FollowingClock:
     return store.caller_clock
 
 
-def _renewed(lease: Lease, reply: Applied | Rejected, now_ms: int, ttl_ms: int) -> Renewed:
-    if isinstance(reply, Rejected):
-        return Renewed(lease, _lease_error(reply.current, lease, now_ms))
-    until_ms = max(now_ms + ttl_ms, lease.until_ms)
-    head = msgspec.structs.replace(lease.head, lease_until_ms=until_ms, renewed_ms=now_ms)
-    return Renewed(Lease(head, lease.payload))
-
-
-def _lease_error(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabricError:
-    error = refusal.refusal_of_lease(row, lease, now_ms)
-    return error or StaleLease(f"the lease of {lease.id} changed at the same moment")
-
-
 def _grant_refusal(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabricError:
     """A grant has names of its own for being too late and for being somebody else's."""
-    error = _lease_error(row, lease, now_ms)
+    error = lease_error(row, lease, now_ms)
     if isinstance(error, LeaseExpired | LeaseRevoked):
         return ExecutionNotLeaseable(str(error), code="claim_grant_expired")
     if isinstance(error, StaleLease) or (row is not None and row.state not in TERMINAL):

@@ -7,6 +7,7 @@ this is the auditor of both. It never touches the state that says whether a flow
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,6 +19,7 @@ from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
@@ -47,29 +49,28 @@ class FlowProjector:
         try:
             self._clock.follow(await self._store.now())
             found, self.cursor, lost = await unsettled_flows(self._store, self.cursor, PAGE)
-            views = await self._look(found)
+            views, unseen = await isolated(found, self._look)
         except FlowFabricError as error:
             logger.warning("flows could not be read", extra={"error": error.code})
             return Swept(errors=1)
+        for flow, problem in unseen:
+            lost += 1
+            log_failed(logger, "a flow could not be read", problem, {"flow": flow.id})
         now_ms = self._clock.now_ms()
         processed = 0
         for view in views:
             try:
                 is_written = await self._project(view, now_ms)
                 processed += is_written
-            except FlowFabricError as error:
+            except Exception as error:
                 lost += 1
-                flow = view.flow.id if view.flow else ""
-                logger.warning(
-                    "a flow could not be summed up: %s",
-                    error,
-                    extra={"flow": flow, "error": error.code},
-                )
+                about = {"flow": view.flow.id if view.flow else ""}
+                log_failed(logger, "a flow could not be summed up", error, about)
         return Swept(processed, lost, again=bool(self.cursor))
 
-    async def _look(self, flows: list[Flow]) -> list[View]:
+    async def _look(self, flows: Sequence[Flow]) -> list[View]:
         sights = [Sight(flow=flow.id, tally=True, lines=True) for flow in flows]
-        return await self._store.graph(sights) if sights else []
+        return await self._store.graph(sights)
 
     async def _project(self, view: View, now_ms: int) -> bool:
         """Whether there was anything new to write; a flow without members has no summary."""

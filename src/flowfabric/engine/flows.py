@@ -45,12 +45,12 @@ from flowfabric.engine.flow_replaying import FlowReplaying
 from flowfabric.engine.flow_staging import SMALL, FlowStaging, require_same
 from flowfabric.engine.flow_writes import FlowWrites
 from flowfabric.engine.inputs import inputs
+from flowfabric.engine.isolation import isolated
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.learning import Learning
 from flowfabric.errors import (
     Conflict,
-    FlowFabricError,
     InvalidInput,
     LaneClosed,
 )
@@ -137,17 +137,20 @@ class Flows:
             for place, plan in plans.items():
                 try:
                     drawn[place] = _whole(draw(plan, now_ms, self.counts))
-                except FlowFabricError as error:
+                except Exception as error:
                     answers[place] = error
-            if drawn:
-                made = await self._store.commit_each(list(drawn.values()), now_ms)
-                answers |= zip(drawn, made, strict=True)
-                for changes, is_made in zip(drawn.values(), made, strict=True):
-                    if is_made:
-                        self._kept.keep(changes)
-            return answers
+            made, lost = await isolated(list(drawn.items()), self._make)
+            return answers | dict(made) | {place: error for (place, _), error in lost}
 
         return await persistently(self._clock, once)
+
+    async def _make(self, drawn: Sequence[tuple[int, Changeset]]) -> list[tuple[int, bool]]:
+        batch = [changes for _, changes in drawn]
+        made = await self._store.commit_each(batch, self._clock.now_ms())
+        for changes, is_made in zip(batch, made, strict=True):
+            if is_made:
+                self._kept.keep(changes)
+        return [(place, is_made) for (place, _), is_made in zip(drawn, made, strict=True)]
 
     async def _known(self, plan: Plan) -> SubmittedFlow:
         """Something of it was there: the same flow, another one, or a member of its own."""

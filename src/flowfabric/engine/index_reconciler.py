@@ -8,17 +8,22 @@ there. A repair is guarded by what was read: whoever was faster knows better.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from flowfabric.core.flow.changes import FlowPatch
+from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
+from flowfabric.core.ids import FlowId
+from flowfabric.core.model import Execution, Malformed
 from flowfabric.core.repairs import repair, repair_flow
 from flowfabric.core.states import TERMINAL, State
-from flowfabric.core.transition import Applied, Changeset
+from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.engine.head_pages import page_of_heads
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.unsettled import page_of_flows
 from flowfabric.errors import FlowFabricError
@@ -27,6 +32,9 @@ from flowfabric.store.protocol import Store
 from flowfabric.store.upkeep import Verifiable
 
 logger = logging.getLogger("flowfabric.index_reconciler")
+
+T = TypeVar("T", Execution, Flow)
+R = TypeVar("R")
 
 NAME = "index_reconciler"
 PAGE = 500
@@ -63,6 +71,25 @@ class _Piece(NamedTuple):
     repaired: int = 0
     errors: int = 0
     cursor: str = ""
+
+
+class _Decided(NamedTuple, Generic[T, R]):
+    """What follows from each, and how many nothing could be said about."""
+
+    found: list[tuple[T, R]]
+    errors: int
+
+
+def _decided(items: Sequence[T], decide: Callable[[T], R]) -> _Decided[T, R]:
+    found: list[tuple[T, R]] = []
+    errors = 0
+    for item in items:
+        try:
+            found.append((item, decide(item)))
+        except Exception as error:
+            errors += 1
+            log_failed(logger, "a record could not be judged", error, {"record": item.id})
+    return _Decided(found, errors)
 
 
 class IndexReconciler:
@@ -112,31 +139,43 @@ class IndexReconciler:
     async def _page(self, states: tuple[State, ...], after: str) -> _Piece:
         found, cursor, lost = await page_of_heads(self._store, states, after, PAGE)
         now_ms = self._clock.now_ms()
-        wrong = [(row, change) for row in found if (change := repair(row, now_ms)) is not None]
-        if not wrong:
-            return _Piece(0, lost, cursor)
-        mine = {row.id for row in await within(self.filter, [row for row, _ in wrong], self._store)}
-        changes = [change for _, change in wrong if change.id in mine]
-        answers = await self._store.apply(changes, self._clock.now_ms()) if changes else []
+        repairs = _decided(found, lambda row: repair(row, now_ms))
+        wrong = {row.id: change for row, change in repairs.found if change is not None}
+        rows: list[Execution | Malformed] = [row for row in found if row.id in wrong]
+        mine = {row.id for row in await within(self.filter, rows, self._store)} if rows else set()
+        answers, unwritten = await isolated(
+            [change for id, change in wrong.items() if id in mine], self._apply
+        )
+        for change, error in unwritten:
+            about = {"execution": change.id}
+            log_failed(logger, "an execution could not be repaired", error, about)
         done = [answer.id for answer in answers if isinstance(answer, Applied)]
         for id in done:
             logger.error("the times of %s were wrong", id, extra={"execution": id})
-        return _Piece(len(done), lost, cursor)
+        return _Piece(len(done), lost + repairs.errors + len(unwritten), cursor)
+
+    async def _apply(self, changes: Sequence[Transition]) -> list[Applied | Rejected]:
+        return await self._store.apply(changes, self._clock.now_ms())
 
     async def _flows(self, after: str) -> _Piece:
         query = FlowQuery(after=after, limit=PAGE)
         found, cursor, lost = await page_of_flows(self._store, query)
         now_ms = self._clock.now_ms()
-        mine = (flow for flow in found if includes(self.filter, flow))
-        changes = [change for flow in mine if (change := repair_flow(flow, now_ms)) is not None]
+        mine = [flow for flow in found if includes(self.filter, flow)]
+        repairs = _decided(mine, lambda flow: repair_flow(flow, now_ms))
+        changes = [change for _, change in repairs.found if change is not None]
+        answers, unwritten = await isolated(changes, self._commit)
+        for change, error in unwritten:
+            log_failed(logger, "a flow could not be repaired", error, {"flow": change.id})
+        done = [id for id, is_done in answers if is_done]
+        for id in done:
+            logger.error("the times of flow %s were wrong", id, extra={"flow": id})
+        return _Piece(len(done), lost + repairs.errors + len(unwritten), cursor)
+
+    async def _commit(self, changes: Sequence[FlowPatch]) -> list[tuple[FlowId, bool]]:
         wrong = [Changeset(flows=[change]) for change in changes]
-        answers = await self._store.commit_each(wrong, now_ms) if wrong else []
-        for change, is_done in zip(changes, answers, strict=True):
-            if is_done:
-                logger.error(
-                    "the times of flow %s were wrong", change.id, extra={"flow": change.id}
-                )
-        return _Piece(sum(answers), lost, cursor)
+        answers = await self._store.commit_each(wrong, self._clock.now_ms())
+        return [(change.id, done) for change, done in zip(changes, answers, strict=True)]
 
     async def _copies(self, after: str) -> _Piece:
         is_everything = self.filter is None or self.filter.is_everything

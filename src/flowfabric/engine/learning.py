@@ -16,8 +16,8 @@ from flowfabric.core.flow.views import Members, Sight, View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Submission, Want
 from flowfabric.core.transition import Changeset
+from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.known_flows import RECORDS_MAX, KnownFlows, is_for_dispatchers
-from flowfabric.errors import FlowFabricError
 from flowfabric.store.protocol import Store
 
 logger = logging.getLogger("flowfabric.engine")
@@ -68,17 +68,21 @@ class Learning:
         try:
             if before is not None:
                 await asyncio.wait([before])
-            await self._read(flows)
-        except FlowFabricError as error:
+            _, lost = await isolated(flows, self._read)
+        except Exception as error:
             # Nothing is lost: what follows from ends is then written by a dispatcher.
-            logger.warning("flows could not be read: %s", error, extra={"flows": len(flows)})
+            log_failed(logger, "flows could not be read", error, {"flows": len(flows)})
+            return
+        for flow, problem in lost:
+            log_failed(logger, "a flow could not be read", problem, {"flow": flow.id})
+            self._known.leave(flow.id)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """Whichever way it ended, also before it began."""
         for flow in [flow for flow, reader in self._under_way.items() if reader is task]:
             del self._under_way[flow]
 
-    async def _read(self, flows: Sequence[Flow]) -> None:
+    async def _read(self, flows: Sequence[Flow]) -> Sequence[None]:
         everybody = Members(limit=RECORDS_MAX)
         views = await self._store.graph(
             [Sight(flow=flow.id, whole=True, lines=True, members=everybody) for flow in flows]
@@ -89,11 +93,12 @@ class Learning:
             Sight(flow=view.flow.id, groups=view.members) for view in quiet if view.flow is not None
         ]
         if not wanted:
-            return
+            return ()
         rest, payloads = await asyncio.gather(self._store.graph(wanted), self._payloads(quiet))
         for view, groups in zip(quiet, rest, strict=True):
             if view.flow is not None and groups.flow == view.flow and not groups.unreadable:
                 self._known.keep(_as_made(view.flow, view, groups, payloads))
+        return ()
 
     async def _payloads(self, views: Sequence[View]) -> dict[ExecutionId, bytes]:
         ids = sorted(id for view in views for id in view.members)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import msgspec
-
+from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Value, Want, Writer
 from flowfabric.core.portions import portions
 from flowfabric.core.retention import PORTION, Departing, Departure, Purge, Purged
-from flowfabric.core.transition import Seen, Transition
+from flowfabric.core.transition import Changeset, Seen, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
+from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError
@@ -27,6 +27,7 @@ from flowfabric.store.protocol import Store
 logger = logging.getLogger("flowfabric.retention_trimmer")
 
 NAME = "retention_trimmer"
+PUT_OFF_MS = 3_600_000
 
 
 class RetentionTrimmer:
@@ -65,14 +66,27 @@ class RetentionTrimmer:
         now_ms = self._clock.now_ms()
         if now_ms < asked_ms:
             return Swept(again=True)
-        closed = await self._store.commit_each(closing, now_ms) if closing else []
-        answers = [await self._purge(purge) for purge in purges]
+        closed, unclosed = await isolated(closing, self._close)
+        for changes, error in unclosed:
+            about = {"flow": changes.flows[0].id}
+            log_failed(logger, "a flow could not be closed", error, about)
+        answers: list[Purged] = []
+        errors = len(unclosed)
+        for purge in purges:
+            removed, lost = await isolated(_each(purge), self._purge)
+            answers += removed
+            errors += len(lost)
+            for each, error in lost:
+                await self._put_off(each, error)
         gone = {id for answer in answers for id in answer.gone}
         went = len(gone) + sum(answer.members for answer in answers)
         is_left = any(flow.id not in gone for flow in mine.flows)
         self.counts.count(telemetry.PURGED, by=went)
         moved = went > 0 or any(closed)
-        return Swept(processed=went, again=moved and (is_full or is_left))
+        return Swept(processed=went, errors=errors, again=moved and (is_full or is_left))
+
+    async def _close(self, closing: Sequence[Changeset]) -> list[bool]:
+        return await self._store.commit_each(closing, self._clock.now_ms())
 
     async def _mine(self, found: Departing) -> Departing:
         """Only what this engine is to serve; without a filter nothing is read for it."""
@@ -86,18 +100,36 @@ class RetentionTrimmer:
         flows = [flow for flow in found.flows if includes(scope, flow)]
         return Departing([each for each in found.executions if each.id in served], flows)
 
-    async def _purge(self, purge: Purge) -> Purged:
-        """Nothing, if a clock that was ahead has been set right since this was found due."""
+    async def _purge(self, some: Sequence[Purge]) -> list[Purged]:
+        """Nothing, if a clock that was ahead has been set right since these were found due."""
         now_ms = self._clock.now_ms()
-        if now_ms < purge.now_ms or not (purge.executions or purge.flows):
-            return Purged([], {})
-        answer = await self._store.purge(msgspec.structs.replace(purge, now_ms=now_ms))
+        if now_ms < some[0].now_ms:
+            return []
+        executions = [departure for each in some for departure in each.executions]
+        flows = [departure for each in some for departure in each.flows]
+        answer = await self._store.purge(Purge(now_ms=now_ms, executions=executions, flows=flows))
         if answer.kept:
-            await self._keep(purge.executions, answer.kept)
-        return answer
+            await self._keep(executions, answer.kept)
+        return [answer]
+
+    async def _put_off(self, one: Purge, error: Exception) -> None:
+        """What cannot be removed is not the first to be removed again and again."""
+        name: str = (one.executions or one.flows)[0].id
+        log_failed(logger, "what may go could not be removed", error, {"record": name})
+        until_ms = self._clock.now_ms() + PUT_OFF_MS
+        try:
+            for flow in one.flows:
+                later: dict[str, Value] = {"purge_ms": until_ms}
+                changes = Changeset(flows=[FlowPatch(flow.id, flow.rev, later)])
+                await self._store.commit(changes, self._clock.now_ms())
+            await self._keep(one.executions, {each.id: until_ms for each in one.executions})
+        except Exception as again:
+            log_failed(logger, "it could not be put off either", again, {"record": name})
 
     async def _keep(self, seen: Sequence[Departure], kept: dict[ExecutionId, int]) -> None:
         """Their keys are alive: who submits the same again is to find them."""
+        if not kept:
+            return
         loaded = await self._store.load(Want(ids=list(kept)))
         revs = dict(seen)
         later = [
@@ -106,6 +138,12 @@ class RetentionTrimmer:
             if each is not None and each.head.rev == revs[each.head.id]
         ]
         await self._store.apply(later, self._clock.now_ms())
+
+
+def _each(purge: Purge) -> list[Purge]:
+    """The same, one by one."""
+    alone = [Purge(now_ms=purge.now_ms, executions=[each]) for each in purge.executions]
+    return [*alone, *(Purge(now_ms=purge.now_ms, flows=[each]) for each in purge.flows)]
 
 
 def _keep_until(id: ExecutionId, seen: Seen, until_ms: int) -> Transition:

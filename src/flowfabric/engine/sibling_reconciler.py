@@ -16,6 +16,7 @@ from flowfabric.core.flow.views import Sight, Turn, View, name_of
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.engine import telemetry
 from flowfabric.engine.intervals import SECONDS
+from flowfabric.engine.isolation import log_failed
 from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import Corrupt, FlowFabricError, InvalidInput
@@ -82,12 +83,9 @@ class SiblingReconciler:
     async def _guarded(self, flow: Flow, line: Line) -> Action | None:
         try:
             action = await self._reconcile(flow, line)
-        except FlowFabricError as error:
-            logger.warning(
-                "a group could not be reconciled: %s",
-                error,
-                extra={"flow": flow.id, "line": line.id, "error": error.code},
-            )
+        except Exception as error:
+            about = {"flow": flow.id, "line": line.id}
+            log_failed(logger, "a group could not be reconciled", error, about)
             return None
         if action is not None:
             self.counts.count(telemetry.SIBLINGS_RECONCILED, action)

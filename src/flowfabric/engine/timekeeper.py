@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from flowfabric.core.ids import partition_of
 from flowfabric.core.model import DueBatch, Execution, Malformed
 from flowfabric.core.timers import Duty, on_due, poisoned
-from flowfabric.core.transition import Applied, Transition
+from flowfabric.core.transition import Applied, Rejected, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
+from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.engine.sweeping import Scope, within
 from flowfabric.engine.telemetry import Telemetry
@@ -104,7 +106,11 @@ class Timekeeper:
             transitions.append(transition)
             decided[transition.id] = duty
             failed += is_bad
-        replies = await self._store.apply(transitions, now_ms) if transitions else []
+        replies, lost = await self._apply(transitions, now_ms)
+        rows = {row.id: row for row in due.rows}
+        for transition, error in lost:
+            failed += 1
+            await self._put_off(rows[transition.id], now_ms, error)
         refused = 0
         for reply in replies:
             duty = decided[reply.id]
@@ -117,6 +123,21 @@ class Timekeeper:
         # may be refused for ever, and must not keep the loop from resting.
         again = len(due.rows) >= self._batch or refused > 0
         return Sweep(duties.total(), failed, dict(duties), again, due.next_ms)
+
+    async def _apply(
+        self, transitions: Sequence[Transition], now_ms: int
+    ) -> tuple[list[Applied | Rejected], list[tuple[Transition, Exception]]]:
+        async def write(some: Sequence[Transition]) -> list[Applied | Rejected]:
+            return await self._store.apply(some, now_ms)
+
+        return await isolated(transitions, write)
+
+    async def _put_off(self, row: Execution | Malformed, now_ms: int, error: Exception) -> None:
+        """What follows from its timer cannot be written: later again, then never."""
+        later, _, _ = _poison(row, now_ms, repr(error))
+        _, lost = await self._apply([later], now_ms)
+        for _, again in lost:
+            log_failed(logger, "a timer could not be put off", again, {"execution": row.id})
 
     async def _look(self) -> DueBatch:
         """A batch of what is due and served here; behind what is not, the look goes further."""
