@@ -88,6 +88,8 @@ class Caller:
             case Verb.PENDING:
                 now_ms = self.clock.now_ms()
                 return await store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 1))
+            case Verb.NEXT_TURN:
+                return await store.next_turn(self.clock.now_ms())
             case Verb.GRAPH:
                 return await store.graph([Sight(flow=FLOW)])
             case Verb.FIND_FLOWS:

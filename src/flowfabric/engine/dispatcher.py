@@ -1,8 +1,9 @@
 """Dispatcher: what the ends of members make possible happens at once.
 
-It is woken by hints and works from them; a poll now and then is the net under lost hints, crashed
-processes and lines that were put back. A flow is leased while it is worked on, so that dispatchers
-do not get into each other's way; if a lease is lost, the flow's `rev` decides, and nothing is lost.
+It is woken by hints and works from them, and at the instant of the next timer: deadlines, what was
+put back, leases of processes that crashed. A poll now and then is the net under lost hints. A flow
+is leased while it is worked on, so that dispatchers do not get into each other's way; if a lease is
+lost, the flow's `rev` decides, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -31,8 +32,6 @@ from flowfabric.store.protocol import Store
 
 LEASE_MS = 4_000
 NET_SECONDS = 5.0
-# When what somebody took who then died is free again; he may have taken it a while after the hint.
-TAKE_OVER_SECONDS = tuple(LEASE_MS / 1000 + after for after in (0.1, 0.5, 1.5))
 FLIGHTS = 2
 BACK_MS = 20
 # How soon a flow that another dispatcher holds is asked for again, the longer it is held.
@@ -65,9 +64,10 @@ class Dispatcher:
         self._after = ""
         self._is_asked = True
         self._net_at = 0.0
+        # When the next flow has something to do by itself, as far as is known.
+        self._turn_ms: int | None = None
+        self._is_turn_known = False
         self._heard = asyncio.Event()
-        self._later: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
 
     def hear(self, hint: Hint) -> None:
         for line in hint.lines:
@@ -79,30 +79,12 @@ class Dispatcher:
         if hint.foreign and not hint.flows:
             self._is_asked = True
             self._unnamed += 1
+        if hint.turn_ms is not None and (self._turn_ms is None or hint.turn_ms < self._turn_ms):
+            self._turn_ms = hint.turn_ms
+            self.loop.wake()
         if hint.flows or hint.foreign:
             self._heard.set()
             self.loop.wake()
-            self._look_later()
-
-    def _look_later(self) -> None:
-        """Whoever takes what was heard of may die with it: look when that would be free again."""
-        self._heard_at = asyncio.get_running_loop().time()
-        if self._later is None:
-            self._arm(0)
-
-    def _arm(self, place: int) -> None:
-        running, heard_at = asyncio.get_running_loop(), self._heard_at
-        at = heard_at + TAKE_OVER_SECONDS[place]
-        self._later = running.call_at(at, self._look, heard_at, place)
-
-    def _look(self, since: float, place: int) -> None:
-        self._later = None
-        self._is_asked = True
-        self.loop.wake()
-        if self._heard_at > since:
-            self._arm(0)
-        elif place + 1 < len(TAKE_OVER_SECONDS):
-            self._arm(place + 1)
 
     async def _round(self) -> float:
         """Work as long as there is any, on some flows while the store writes others."""
@@ -120,14 +102,28 @@ class Dispatcher:
         finally:
             await asyncio.gather(*flights)
         if not self._hinted:
-            return NET_SECONDS
+            return await self._pause()
         return BUSY_SECONDS[min(*self._hinted.values(), len(BUSY_SECONDS) - 1)]
+
+    async def _pause(self) -> float:
+        """Until a flow has something to do by itself; asked anew after a look at everything."""
+        now_ms = self._clock.now_ms()
+        if not self._is_turn_known:
+            self._turn_ms = await self._store.next_turn(now_ms)
+            self._is_turn_known = True
+        if self._turn_ms is None:
+            return NET_SECONDS
+        return min(max((self._turn_ms - now_ms) / 1000, 0.001), NET_SECONDS)
+
+    def _is_turn(self) -> bool:
+        return self._turn_ms is not None and self._turn_ms <= self._clock.now_ms()
 
     async def _next(self) -> list[Job]:
         now = asyncio.get_running_loop().time()
-        is_net = self._is_asked or now >= self._net_at
+        is_net = self._is_asked or now >= self._net_at or self._is_turn()
         if is_net:
             self._is_asked, self._net_at = False, now + NET_SECONDS
+            self._is_turn_known, self._turn_ms = False, None
         try:
             jobs = await self._find(everything=is_net)
         except FlowFabricError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from flowfabric.core.flow.model import Line
@@ -25,7 +25,7 @@ class Hint(NamedTuple):
 
     `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
     process wrote, so anything may have changed. `flows`: those that have something to do;
-    `lines`: what it is, as far as this process knows.
+    `lines`: what it is, as far as this process knows; `turn_ms`: when a flow has, that has not now.
     `finished` is the exception among hints: it is said only after the store has answered, so it is
     a fact.
     """
@@ -38,6 +38,7 @@ class Hint(NamedTuple):
     finished: tuple[Ended, ...] = ()
     flows: tuple[FlowId, ...] = ()
     lines: tuple[Line, ...] = ()
+    turn_ms: int | None = None
 
 
 Listener = Callable[[Hint], None]
@@ -86,7 +87,26 @@ def hint_of_changes(batch: Sequence[Changeset]) -> Hint:
         told = told._replace(ready=told.ready or new.ready, due_ms=min(due, default=None))
     if any(changes.lanes for changes in batch):
         told = told._replace(ready=True)
-    return told._replace(flows=tuple(dict.fromkeys((*told.flows, *lines))))
+    return told._replace(
+        flows=tuple(dict.fromkeys((*told.flows, *lines))),
+        turn_ms=min(_turns(batch), default=None),
+    )
+
+
+def _turns(batch: Iterable[Changeset]) -> Iterator[int]:
+    """When these flows have something to do by themselves, or are tried again."""
+    for changes in batch:
+        for flow in changes.new_flows:
+            if flow.due_ms is not None:
+                yield flow.due_ms
+        for each in changes.flows:
+            for name in ("due_ms", "next_try_ms"):
+                at_ms = each.patch.get(name)
+                if isinstance(at_ms, int) and at_ms:
+                    yield at_ms
+        for line in changes.lines:
+            if line.next_try_ms:
+                yield line.next_try_ms
 
 
 class Hints:

@@ -285,6 +285,10 @@ class MemoryStore:
             refuse_skew(self._clock, self.caller_clock, turn.now_ms)
             return self._flows.take(turn)
 
+    async def next_turn(self, now_ms: int) -> int | None:
+        with self._lock:
+            return self._flows.next_turn(now_ms)
+
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         with self._lock:
             return [self._flows.look(sight, self._rows.get) for sight in sights]

@@ -163,6 +163,20 @@ class FlowBook:
                 break
         return taken
 
+    def next_turn(self, now_ms: int) -> int | None:
+        flows = [flow for flow in self._flows.values() if not flow.parked]
+        times = (at for flow in flows for at in self._times(flow))
+        return min((at for at in times if at > now_ms), default=None)
+
+    def _times(self, flow: Flow) -> Iterator[int]:
+        lines = self._lines.get(flow.id, {}).values()
+        yield flow.next_try_ms
+        yield from (line.next_try_ms for line in lines)
+        if flow.due_ms is not None:
+            yield flow.due_ms
+        if lines or flow.due_ms is not None:
+            yield flow.busy_until_ms
+
     def _candidates(self, turn: Turn) -> Iterator[str]:
         if turn.only:
             yield from turn.only

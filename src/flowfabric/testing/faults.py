@@ -62,6 +62,7 @@ class Verb(StrEnum):
     COMMIT = "commit"
     COMMIT_EACH = "commit_each"
     PENDING = "pending"
+    NEXT_TURN = "next_turn"
     GRAPH = "graph"
     FIND_FLOWS = "find_flows"
     LOAD = "load"
@@ -187,6 +188,9 @@ class FaultyStore:
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         return await self._call(Verb.PENDING, lambda: self.inner.pending(turn))
+
+    async def next_turn(self, now_ms: int) -> int | None:
+        return await self._call(Verb.NEXT_TURN, lambda: self.inner.next_turn(now_ms))
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._call(Verb.GRAPH, lambda: self.inner.graph(sights))

@@ -117,7 +117,7 @@ def _lease(loaded: Loaded, now_ms: int) -> Iterator[str]:
         yield f"{row.state} with a lease until {row.lease_until_ms} of worker '{row.worker}'"
     if row.state is State.ACTIVE and not (row.epoch and row.lease_token):
         yield f"active with epoch {row.epoch} and token '{row.lease_token}'"
-    is_running = row.state is State.ACTIVE and row.reason is Reason.NONE
+    is_running = row.state is State.ACTIVE and row.reason is not Reason.GRANTED
     if is_running != (row.attempt_state is AttemptState.RUNNING):
         yield f"{row.state} ({row.reason}) with the attempt state {row.attempt_state}"
     if row.attempt_until_ms is not None and not is_running:

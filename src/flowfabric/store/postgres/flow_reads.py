@@ -35,6 +35,12 @@ _NAMES = {
 }
 
 
+async def next_turn(connection: Connection, sql: FlowStatements, now_ms: int) -> int | None:
+    rows = await sql.named("flow_next").fetch(connection, {"now_ms": now_ms})
+    at_ms: int | None = rows[0]["at_ms"]
+    return at_ms
+
+
 async def find(connection: Connection, sql: FlowStatements, query: FlowQuery) -> list[Flow]:
     arguments: dict[str, Argument] = {
         "after": query.after,

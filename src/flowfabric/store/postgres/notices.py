@@ -37,8 +37,9 @@ def notice_of(sender: str, hint: Hint) -> str:
     told = "r" if hint.ready else ""
     told += "e" if hint.ended or hint.fenced or hint.flows else ""
     due = "" if hint.due_ms is None else str(hint.due_ms)
+    turn = "" if hint.turn_ms is None else str(hint.turn_ms)
     flows = ",".join(hint.flows) if len(hint.flows) <= FLOWS_MAX else ""
-    return f"{sender} {told} {due} {flows}" if told or due else ""
+    return f"{sender} {told} {due} {turn} {flows}" if told or due or turn else ""
 
 
 def hint_of_notice(sender: str, notice: str) -> Hint:
@@ -46,12 +47,20 @@ def hint_of_notice(sender: str, notice: str) -> Hint:
     who, _, rest = notice.partition(" ")
     if who == sender:
         return Hint()
-    told, _, rest = rest.partition(" ")
-    due, _, named = rest.partition(" ")
-    due_ms = int(due) if due.isdecimal() and due.isascii() else None
+    told, due, turn, named = (*rest.split(" "), "", "", "", "")[:4]
     flows = tuple(map(FlowId, named.split(","))) if named else ()
     # Who ended is not said: whoever waits for that must look.
-    return Hint(ready="r" in told, due_ms=due_ms, foreign="e" in told, flows=flows)
+    return Hint(
+        ready="r" in told,
+        due_ms=_time(due),
+        foreign="e" in told,
+        flows=flows,
+        turn_ms=_time(turn),
+    )
+
+
+def _time(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text.isascii() else None
 
 
 class Ear:

@@ -289,6 +289,11 @@ class PostgresStore:
             lambda connection: flow_turns.pending(connection, call, turn, self._lines)
         )
 
+    async def next_turn(self, now_ms: int) -> int | None:
+        return await self._read(
+            lambda connection: flow_reads.next_turn(connection, self.sql, now_ms)
+        )
+
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._read(lambda connection: flow_reads.graph(connection, self.sql, sights))
 

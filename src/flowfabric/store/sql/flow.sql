@@ -71,6 +71,30 @@ SELECT json_group_array(id) FROM (
     ORDER BY id <= ?1, id LIMIT ?3
 )
 
+-- name: flow_next@sqlite
+-- When the next flow has something to do that has not now, or is free that is not: timers of flows,
+-- flows and lines that were put back, and leases of flows that have something to do already.
+WITH RECURSIVE owner (id) AS (
+    SELECT min(flow) FROM line
+    UNION ALL
+    SELECT (SELECT min(flow) FROM line WHERE flow > owner.id) FROM owner WHERE owner.id IS NOT NULL
+)
+SELECT min(at_ms) FROM (
+    SELECT * FROM (
+        SELECT due_ms AS at_ms FROM flow WHERE due_ms > ?1 AND parked = '' ORDER BY due_ms LIMIT 1
+    ) UNION ALL SELECT * FROM (
+        SELECT next_try_ms FROM flow WHERE next_try_ms > ?1 AND next_try_ms > 0 AND parked = ''
+        ORDER BY next_try_ms LIMIT 1
+    ) UNION ALL SELECT * FROM (
+        SELECT next_try_ms FROM line WHERE next_try_ms > ?1 AND next_try_ms > 0
+        ORDER BY next_try_ms LIMIT 1
+    ) UNION ALL
+    SELECT min(busy_until_ms) FROM flow WHERE due_ms <= ?1 AND busy_until_ms > ?1 AND parked = ''
+    UNION ALL
+    SELECT min(f.busy_until_ms) FROM owner CROSS JOIN flow AS f ON f.id = owner.id
+    WHERE f.busy_until_ms > ?1 AND f.parked = ''
+)
+
 -- name: flow_take@sqlite
 -- A lease of the dispatcher: not a change of what the flow says.
 UPDATE flow SET busy_until_ms = ?2 WHERE id IN (SELECT value FROM json_each(?1))
@@ -447,6 +471,32 @@ LEFT JOIN LATERAL (
     ) AS l
 ) AS x ON true
 ORDER BY e.turn, e.id
+
+-- name: flow_next@postgres
+-- When the next flow has something to do that has not now, or is free that is not: timers of flows,
+-- flows and lines that were put back, and leases of flows that have something to do already.
+WITH RECURSIVE owner (id) AS (
+    SELECT '' COLLATE "C"
+    UNION ALL
+    SELECT n.flow FROM owner AS o CROSS JOIN LATERAL (
+        SELECT l.flow FROM {schema}.line AS l WHERE l.flow > o.id ORDER BY l.flow LIMIT 1
+    ) AS n
+)
+SELECT least(
+    (SELECT f.due_ms FROM {schema}.flow AS f
+     WHERE f.due_ms > :now_ms::bigint AND f.parked = '' ORDER BY f.due_ms LIMIT 1),
+    (SELECT f.next_try_ms FROM {schema}.flow AS f
+     WHERE f.next_try_ms > :now_ms::bigint AND f.next_try_ms > 0 AND f.parked = ''
+     ORDER BY f.next_try_ms LIMIT 1),
+    (SELECT l.next_try_ms FROM {schema}.line AS l
+     WHERE l.next_try_ms > :now_ms::bigint AND l.next_try_ms > 0 ORDER BY l.next_try_ms LIMIT 1),
+    (SELECT min(f.busy_until_ms) FROM {schema}.flow AS f
+     WHERE f.due_ms <= :now_ms::bigint AND f.busy_until_ms > :now_ms::bigint AND f.parked = ''),
+    (SELECT min(s.busy_until_ms) FROM owner AS o CROSS JOIN LATERAL (
+        SELECT f.busy_until_ms FROM {schema}.flow AS f
+        WHERE f.id = o.id AND f.busy_until_ms > :now_ms::bigint AND f.parked = '' OFFSET 0
+     ) AS s)
+) AS at_ms
 
 -- name: flow_round@postgres
 -- The part of a turn that looks for flows: those with a line whose time has come, and those whose

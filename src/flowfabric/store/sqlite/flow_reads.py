@@ -23,13 +23,18 @@ from flowfabric.store.sqlite.flow_rows import (
 )
 from flowfabric.store.sqlite.reads import current_rows
 from flowfabric.store.sqlite.rows import encode, ids_json
-from flowfabric.store.sqlite.statements import one_text
+from flowfabric.store.sqlite.statements import one_text, run
 
 _ids = msgspec.json.Decoder(list[ExecutionId])
 _counts = msgspec.json.Decoder(list[tuple[str, str, int]])
 _Key = tuple[str, str, str]
 # By when lines must be due and how many are wanted; None for all.
 _Lines = tuple[int, int] | None
+
+
+def next_turn(connection: sqlite3.Connection, now_ms: int) -> int | None:
+    at_ms: int | None = run(connection, "flow_next", now_ms).fetchone()[0]
+    return at_ms
 
 
 class _Look:

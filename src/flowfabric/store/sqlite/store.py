@@ -262,6 +262,9 @@ class SqliteStore:
             lambda connection: flow_changes.take(connection, turn), rows=turn.limit, passing=True
         )
 
+    async def next_turn(self, now_ms: int) -> int | None:
+        return await self._read(lambda connection: flow_reads.next_turn(connection, now_ms))
+
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._read(lambda connection: flow_reads.graph(connection, sights))
 

@@ -297,6 +297,10 @@ class ValkeyStore:
 
     # -- reading ----------------------------------------------------------------------------
 
+    async def next_turn(self, now_ms: int) -> int | None:
+        self._known_counts()
+        return await self._flows.next_turn(now_ms)
+
     async def graph(self, sights: Sequence[Sight]) -> list[View]:
         return await self._flows.graph(sights, self._moment(0), self._known_counts())
 

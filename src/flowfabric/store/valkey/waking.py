@@ -40,6 +40,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     fenced: list[str]
     foreign: bool
     flows: list[str] = []
+    turn_ms: int | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,6 +50,7 @@ _decode = msgspec.msgpack.Decoder(Notice).decode
 def joined(first: Hint, second: Hint) -> Hint:
     """One hint that says what both say."""
     due = [each.due_ms for each in (first, second) if each.due_ms is not None]
+    turns = [each.turn_ms for each in (first, second) if each.turn_ms is not None]
     return Hint(
         ready=first.ready or second.ready,
         due_ms=min(due, default=None),
@@ -56,6 +58,7 @@ def joined(first: Hint, second: Hint) -> Hint:
         fenced=(first.fenced + second.fenced)[: IDS_MAX + 1],
         foreign=first.foreign or second.foreign,
         flows=(first.flows + second.flows)[: IDS_MAX + 1],
+        turn_ms=min(turns, default=None),
     )
 
 
@@ -142,6 +145,7 @@ class Waking:
             fenced=[] if is_long else list(hint.fenced),
             foreign=is_long or hint.foreign,
             flows=[] if is_long else list(hint.flows),
+            turn_ms=hint.turn_ms,
         )
 
     def _said(self, flight: asyncio.Future[list[Reply]]) -> None:
@@ -222,5 +226,6 @@ class Waking:
                     fenced=tuple(map(ExecutionId, notice.fenced)),
                     foreign=notice.foreign,
                     flows=tuple(map(FlowId, notice.flows)),
+                    turn_ms=notice.turn_ms,
                 )
             )

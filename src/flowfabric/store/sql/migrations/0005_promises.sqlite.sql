@@ -3,3 +3,9 @@
 ALTER TABLE execution ADD COLUMN requests TEXT NOT NULL DEFAULT '';
 
 ALTER TABLE flow ADD COLUMN requests TEXT NOT NULL DEFAULT '';
+
+-- What was put back is tried again at its instant: few rows, and no others are in these indexes.
+
+CREATE INDEX flow_later ON flow (next_try_ms) WHERE next_try_ms > 0;
+
+CREATE INDEX line_later ON line (next_try_ms) WHERE next_try_ms > 0;

@@ -15,7 +15,7 @@ from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_parti
 from flowfabric.errors import InvalidInput
 from flowfabric.store.cursor import unreadable_flow
 from flowfabric.store.valkey.answers import Change, answer_of
-from flowfabric.store.valkey.calls import Call, Caller, function, reading
+from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
 from flowfabric.store.valkey.flows.codec import flows_of, pending_of, view_of, waiting_of
 from flowfabric.store.valkey.hinting import FLOWS, Hinting
@@ -55,6 +55,12 @@ class FlowReading:
             some, left = left[:count], left[count:]
             taken = [*taken, *await self._take(some, turn, moment, counts)]
         return taken
+
+    async def next_turn(self, now_ms: int) -> int | None:
+        """As far as hints know: the first time of each partition is one."""
+        key = f"{self._keys.prefix}:{FLOWS}"
+        reply = await self._caller.one(command(key, "ZRANGE", key, 0, -1, "WITHSCORES"))
+        return min((int(at) for _, at in scored(reply) if at > now_ms), default=None)
 
     async def _waiting(self, turn: Turn, moment: Moment, counts: PartitionCounts) -> list[FlowId]:
         """Flows with something to do in the partitions that are said to have one."""
