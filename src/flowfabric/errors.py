@@ -45,6 +45,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from flowfabric.printing import one_line
+
 
 class Reaction(StrEnum):
     """What a program should do about an error code."""
@@ -86,7 +88,7 @@ class FlowFabricError(Exception):
         """The parts that are there, and no separators for those that are not."""
         where = f"{self.field}: " if self.field else ""
         remedy = f" ({self.hint})" if self.hint else ""
-        return f"{where}{self.message}{remedy}"
+        return one_line(f"{where}{self.message}{remedy}")
 
     @property
     def reaction(self) -> Reaction:

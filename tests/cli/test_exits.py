@@ -33,7 +33,7 @@ def test_the_help_explains_every_code() -> None:
 
 def test_an_error_is_said_on_one_line() -> None:
     error = errors.InvalidInput("two\n  lines", field="name", hint="write\none")
-    assert sentence(error) == "name: two lines (write one)"
+    assert sentence(error) == r"name: two\n  lines (write\none)"
 
 
 def test_the_error_inside_a_group_is_the_one_that_is_told() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
@@ -177,23 +178,14 @@ def _with_store(store: str, work: Callable[[Store, Upkeep], Awaitable[R]]) -> R:
 
 
 def _print_json(sizes: list[Size]) -> None:
-    import msgspec
-
-    whole = {"parts": sizes, "bytes": sum(part.bytes for part in sizes)}
-    print(msgspec.json.encode(whole).decode())
+    print_json({"parts": sizes, "bytes": sum(part.bytes for part in sizes)})
 
 
 def _print_table(sizes: list[Size], title: str) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from flowfabric.cli.terminal import console_for
-
-    table = Table(title, "rows", "size", box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = [(part.name, f"{part.rows:,}", _amount(part.bytes)) for part in sizes]
+    table = table_of((title, "rows", "size"), rows)
     for column in table.columns[1:]:
         column.justify = "right"
-    for part in sizes:
-        table.add_row(part.name, f"{part.rows:,}", _amount(part.bytes))
     table.add_section()
     table.add_row("all", f"{_rows(sizes):,}", _amount(sum(part.bytes for part in sizes)))
     console_for(sys.stdout).print(table)

@@ -74,5 +74,5 @@ def known_error(error: BaseException) -> FlowFabricError | None:
 
 
 def sentence(error: FlowFabricError) -> str:
-    """What was wrong and what to do, on one line whatever the message holds."""
-    return " ".join(str(error).split())
+    """What was wrong and what to do; errors are on one line whatever their message holds."""
+    return str(error)

@@ -14,6 +14,7 @@ import typer
 
 from flowfabric.cli.exits import NOT_AS_EXPECTED
 from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+from flowfabric.cli.terminal import console_for, print_json, table_of
 
 if TYPE_CHECKING:
     from flowfabric.engine.doctor import Diagnosis
@@ -41,7 +42,7 @@ def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
 
     repaired = _with_engine(store, run)
     if json:
-        _print_json({"duties": repaired})
+        print_json({"duties": repaired})
     else:
         rows = [(each.name, f"{each.processed:,}", f"{each.errors:,}") for each in repaired]
         _print_table((public_url(store), "repaired", "errors"), rows)
@@ -70,7 +71,7 @@ def doctor(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
 
     found = _with_engine(store, examine)
     if json:
-        _print_json({"is_well": found.is_well, **_fields(found)})
+        print_json({"is_well": found.is_well, **_fields(found)})
     else:
         _tell(found, public_url(store))
     if not found.is_well:
@@ -102,12 +103,6 @@ def _fields(found: Diagnosis) -> dict[str, object]:
     return msgspec.structs.asdict(found)
 
 
-def _print_json(whole: dict[str, object]) -> None:
-    import msgspec
-
-    print(msgspec.json.encode(whole).decode())
-
-
 def _tell(found: Diagnosis, title: str) -> None:
     from flowfabric.engine.doctor import Kind
 
@@ -129,12 +124,4 @@ def _tell(found: Diagnosis, title: str) -> None:
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from flowfabric.cli.terminal import console_for
-
-    table = Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    console_for(sys.stdout).print(table)
+    console_for(sys.stdout).print(table_of(titles, rows))

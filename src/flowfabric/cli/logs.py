@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from flowfabric.printing import one_line
+
 # What every record has by itself; all else came from the caller's `extra`.
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -59,8 +61,15 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         named = "".join(f" {name}={value}" for name, value in extra_fields(record).items())
         head = f"{instant(record)} {record.levelname.lower()} {record.name}: "
-        text = head + record.getMessage() + named
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        text = one_line(head + record.getMessage() + named)
+        return "\n".join([text, *self._trace(record)])
+
+    def _trace(self, record: logging.LogRecord) -> list[str]:
+        """Moved in: no line of an exception's message can be taken for another record."""
+        if not record.exc_info:
+            return []
+        lines = self.formatException(record.exc_info).splitlines()
+        return [f"  {one_line(line)}" for line in lines]
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:

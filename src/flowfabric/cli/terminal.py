@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
+
+from flowfabric.printing import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def is_terminal(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def print_json(whole: object) -> None:
+    """In ASCII: a character that turns around the order of reading would in a terminal."""
+    import json
+
+    import msgspec
+
+    print(json.dumps(msgspec.to_builtins(whole), separators=(",", ":")))
 
 
 def console_for(out: TextIO) -> Console:
@@ -20,3 +33,14 @@ def console_for(out: TextIO) -> Console:
     return Console(
         file=out, force_terminal=is_terminal(out), markup=False, highlight=False, emoji=False
     )
+
+
+def table_of(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Every text stays in its cell and in its line."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*map(one_line, titles), box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(one_line, row))
+    return table

@@ -24,6 +24,7 @@ from flowfabric.core.states import (
     State,
     vector,
 )
+from flowfabric.printing import one_line
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ def explain(
         state=row.state,
         public_state=shown.public_state,
         reason=shown.blocking_reason,
-        sentence=why.sentence,
+        sentence=one_line(why.sentence),
         wakes=why.wakes,
         until_ms=why.until_ms,
         eligibility=waits.standing,
@@ -169,7 +170,7 @@ def blocking_detail(row: Execution) -> str:
         case State.ORPHANED:
             return "lease expired, awaiting reclaim"
         case State.REVOKED:
-            return f"lease revoked: {row.outcome_detail or 'operator'}"
+            return one_line(f"lease revoked: {row.outcome_detail or 'operator'}")
         case _:
             return ""
 

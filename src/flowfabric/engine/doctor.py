@@ -20,6 +20,7 @@ from flowfabric.core.states import TERMINAL, State
 from flowfabric.engine.sweeping import report_of
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import Corrupt, Refused
+from flowfabric.printing import one_line
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 from flowfabric.store.upkeep import Hinderable, Upkeep
@@ -123,7 +124,7 @@ class Doctor:
         )
 
     def _found(self, kind: Kind, subject: str, sentence: str) -> None:
-        self._findings.append(Finding(kind, subject, sentence))
+        self._findings.append(Finding(kind, one_line(subject), one_line(sentence)))
 
     async def _open_rows(self) -> AsyncIterator[Execution]:
         """Every execution that is not over; one that cannot be read is named and passed."""

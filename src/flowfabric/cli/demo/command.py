@@ -9,6 +9,7 @@ import typer
 
 from flowfabric.cli.exits import INTERRUPTED, NOT_AS_EXPECTED
 from flowfabric.cli.stores import STORE_HELP
+from flowfabric.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from flowfabric.cli.demo.proof import Proof
@@ -60,11 +61,9 @@ def demo(
 
 
 def _print(proof: Proof, *, as_json: bool) -> None:
-    import msgspec
-
     from flowfabric.cli.demo.summary import summary
 
     if as_json:
-        print(msgspec.json.encode(proof).decode())
+        print_json(proof)
     else:
         summary(proof, sys.stdout)

@@ -10,6 +10,7 @@ from typing import Protocol, TextIO
 
 from flowfabric.cli.demo.board import Board, Happening
 from flowfabric.cli.terminal import console_for, is_terminal
+from flowfabric.printing import one_line
 
 
 class Screen(Protocol):
@@ -32,7 +33,7 @@ class Lines:
     def tell(self, happening: Happening) -> None:
         seconds = max(happening.at_ms - self._start_ms, 0) / 1000
         line = f"{seconds:5.1f} s  {happening.who:<8}  {happening.what}"
-        print(line, file=self._out, flush=True)
+        print(one_line(line), file=self._out, flush=True)
 
     def show(self, board: Board) -> None:
         return

@@ -10,6 +10,7 @@ from flowfabric.cli.demo.flow_proof import FlowProof
 from flowfabric.cli.demo.proof import Killed, Proof
 from flowfabric.cli.terminal import console_for
 from flowfabric.core.states import PublicState
+from flowfabric.printing import one_line
 
 
 def summary(proof: Proof, out: TextIO) -> None:
@@ -25,9 +26,9 @@ def summary(proof: Proof, out: TextIO) -> None:
         console.print()
     console.print(Text(title, style=style))
     for name, told in _rows(proof):
-        console.print(Text(f"  {name:<13}{told}"), soft_wrap=True)
+        console.print(Text(one_line(f"  {name:<13}{told}")), soft_wrap=True)
     for problem in proof.problems:
-        console.print(Text(f"  ! {problem}", style="red"), soft_wrap=True)
+        console.print(Text(one_line(f"  ! {problem}"), style="red"), soft_wrap=True)
 
 
 def _rows(proof: Proof) -> list[tuple[str, str]]:

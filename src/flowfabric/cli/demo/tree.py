@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowfabric.cli.demo import premiere
 from flowfabric.core.states import PublicState
+from flowfabric.printing import one_line
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -119,7 +120,7 @@ def _line(branch: Branch, tell: Tell, width: int) -> Text:
         return line.append(branch.note, style="dim")
     told = _together([tell(member) for member in branch.members])
     style = "red" if told.is_lost else _STYLES.get(told.state, "dim")
-    return line.append(f"{_word(told):<{_STATE_WIDTH}}", style=style).append(told.note)
+    return line.append(f"{_word(told):<{_STATE_WIDTH}}", style=style).append(one_line(told.note))
 
 
 def _together(told: list[Told]) -> Told:
