@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.core.operator import RevokeOutcome
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, PublicState, State
-from flowfabric.engine.engine import OPERATOR
+from flowfabric.engine.overseeing import OPERATOR
 from flowfabric.errors import (
     ExecutionNotActive,
     LeaseExpired,

@@ -166,7 +166,7 @@ async def test_edges_that_cannot_be_are_refused_by_name(
     await desk.engine.flows.build.link(FLOW, links("a>b")[0])
     before = await desk.flow()
     with pytest.raises(InvalidGraph) as raised:
-        await desk.engine.flows.build.link(FLOW, links(edge)[0])
+        await desk.engine.flows.build.link(FLOW, links(edge, kind=EdgeKind.COMPLETION)[0])
     assert raised.value.code == code
     assert await desk.flow() == before
 

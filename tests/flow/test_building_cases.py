@@ -37,8 +37,10 @@ async def test_an_edge_counts_once_and_from_the_moment_it_is_drawn(desk: FlowDes
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
     assert await desk.state("b") == "blocked_dependencies"
     before = await desk.flow()
+    again = await draw(FLOW, edge)
+    assert again == msgspec.structs.replace(grown, changed=False)
     with pytest.raises(InvalidGraph) as raised:
-        await draw(FLOW, edge)
+        await draw(FLOW, msgspec.structs.replace(edge, argument="other"))
     assert raised.value.code == "dependency_already_exists"
     assert (await desk.group("b")).n == 1
     assert await desk.flow() == before

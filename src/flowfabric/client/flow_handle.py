@@ -114,10 +114,19 @@ class FlowHandle:
         return await self._engine.flows.backlog(self.id)
 
     async def replay(
-        self, node: Member[object], reason: str = "", *, downstream: bool = False
+        self,
+        node: Member[object],
+        reason: str = "",
+        *,
+        downstream: bool = False,
+        request: str | None = None,
     ) -> PublicState:
-        """Run a member again that has ended; `downstream`, with all that depended on its end."""
-        return await self._engine.replay(node.id, reason, downstream=downstream)
+        """Run a member again that has ended; `downstream`, with all that depended on its end.
+
+        Whoever repeats the call after an error passes the same `request` to both: then it runs
+        again once.
+        """
+        return await self._engine.replay(node.id, reason, downstream=downstream, request=request)
 
     async def events(self, node: Member[object]) -> list[Event]:
         """What happened to one member so far, oldest first."""

@@ -81,9 +81,15 @@ class Handle(Generic[R_co]):
             raise not_found(self.id)
         return found
 
-    async def cancel(self, reason: str = "cancelled by the caller") -> PublicState:
-        """End it as cancelled. A running task is interrupted; late results are refused."""
-        return await self._engine.cancel(self.id, reason)
+    async def cancel(
+        self, reason: str = "cancelled by the caller", *, request: str | None = None
+    ) -> PublicState:
+        """End it as cancelled. A running task is interrupted; late results are refused.
+
+        Whoever repeats the call after an error passes the same `request` to both: then what was
+        replayed meanwhile is not cancelled again.
+        """
+        return await self._engine.cancel(self.id, reason, request=request)
 
     async def events(self) -> list[Event]:
         """What happened to it so far, oldest first."""

@@ -18,6 +18,7 @@ LANE_BYTES_MAX = 64
 NAMESPACE_BYTES_MAX = 64
 TASK_BYTES_MAX = 256
 WORKER_BYTES_MAX = 256
+REQUEST_BYTES_MAX = 64
 TOKEN_BYTES_MAX = 256
 NOTE_BYTES_MAX = 256
 IDEMPOTENCY_KEY_BYTES_MAX = 512
@@ -106,6 +107,11 @@ def priority(value: object, field: str = "priority") -> int:
 def lease_token(text: object, field: str = "token") -> str:
     """1 to 256 bytes without whitespace or control characters; the caller's, and random."""
     return _word(text, field, TOKEN_BYTES_MAX)
+
+
+def request_token(text: object, field: str = "request") -> str:
+    """1 to 64 bytes without whitespace or control characters; the caller's, one per request."""
+    return _word(text, field, REQUEST_BYTES_MAX)
 
 
 def note(text: object, field: str) -> str:

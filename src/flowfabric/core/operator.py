@@ -182,6 +182,11 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
 
 
+def has_priority(row: Execution, priority: int) -> bool:
+    """Whether it waits with this priority already."""
+    return row.state is State.WAITING and row.priority == priority
+
+
 def change_priority(row: Execution, now_ms: int, priority: int) -> Transition:
     """Only what waits for a worker has a place in the queue to change."""
     if row.state is not State.WAITING:
@@ -192,10 +197,17 @@ def change_priority(row: Execution, now_ms: int, priority: int) -> Transition:
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
 
 
+def has_tags(known: Mapping[str, str], tags: Mapping[str, str]) -> bool:
+    """Whether all of them are set already."""
+    return tags.items() <= known.items()
+
+
 def set_tags(
     row: Execution, now_ms: int, tags: Mapping[str, str], *, known: Mapping[str, str] = NO_TAGS
 ) -> Transition:
     """Set tags; those that are known stay, and together they must not be too many."""
+    if not tags:
+        raise InvalidInput("no tags are given", field="tags", hint="give at least one")
     names.tags({**known, **tags})
     patch: dict[str, Value] = {"updated_ms": now_ms}
     line = LogLine("tagged", {"keys": clip(",".join(sorted(tags)))})
@@ -208,6 +220,15 @@ _GATES: dict[Reason, Admission] = {
     Reason.WAITING_FOR_CAPABLE_WORKER: Admission.ROUTE,
     Reason.PAUSED_BY_POLICY: Admission.LANE,
 }
+
+
+def is_blocked_for(row: Execution, reason: Reason) -> bool:
+    """Whether it is blocked for this reason already, until it is unblocked. A gate that is asked
+    again after a while is not: blocking once more moves that instant."""
+    if reason is Reason.PAUSED_BY_OPERATOR:
+        return row.state in RUNNABLE and row.paused
+    is_shut = row.admission is Admission.LANE and reason is Reason.PAUSED_BY_POLICY
+    return row.state in RUNNABLE and is_shut
 
 
 def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> Transition:

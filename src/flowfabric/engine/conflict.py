@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Execution, Loaded, Want
 from flowfabric.core.refusal import not_found
+from flowfabric.core.requests import Request, answer_of, with_answer
+from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset, Transition, patched
-from flowfabric.errors import ClockSkew, Conflict, StoreUnavailable
+from flowfabric.errors import ClockSkew, Conflict, Corrupt, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
@@ -59,44 +63,61 @@ async def apart(pause_seconds: float) -> None:
     await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
 
+class Done(NamedTuple):
+    """How an execution stood when a request had changed it."""
+
+    state: State
+    epoch: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.state}:{self.epoch}"
+
+
+def _done(text: str) -> Done:
+    state, _, epoch = text.partition(":")
+    try:
+        return Done(State(state), int(epoch))
+    except ValueError:
+        raise Corrupt(f"requests holds {text!r}, which is no answer") from None
+
+
 Decide = Callable[[Execution, int], Transition | T]
 DecideLoaded = Callable[[Loaded, int], Transition | T]
 
 
 async def decide_and_commit(
-    store: Store, clock: FollowingClock, want: Want, decide: DecideLoaded[T]
-) -> Transition | T:
+    store: Store, clock: FollowingClock, want: Want, request: Request, decide: DecideLoaded[T]
+) -> Done | T:
     """Load one execution, decide, commit; on a conflict decide again from the new row.
 
-    A decision that is not a transition writes nothing and is the answer.
+    A request that has changed the row before is answered what it was answered then. A decision
+    that is not a transition writes nothing and is the answer.
     """
 
     id = parse_execution_id(want.ids[0])
-    sent: tuple[Transition, Execution] | None = None
 
-    async def once(_: bool) -> Transition | T | None:
-        nonlocal sent
+    async def once(_: bool) -> tuple[Done | T] | None:
         loaded = (await store.load(want))[0]
         if loaded is None:
             raise not_found(id)
-        if sent is not None and loaded.head == sent[1]:
-            # The row is exactly what our own write makes of it: only the reply was lost.
-            return sent[0]
+        known = answer_of(loaded.head.requests, request)
+        if known is not None:
+            return (_done(known),)
         now_ms = clock.now_ms()
         decision = decide(loaded, now_ms)
         if not isinstance(decision, Transition):
-            return decision
-        sent = decision, patched(loaded.head, decision.patch)
-        if await store.commit(Changeset([decision]), now_ms):
-            return decision
-        # Nothing was written: what looks like our write now is a rival's of the same moment.
-        sent = None
-        return None
+            return (decision,)
+        after = patched(loaded.head, decision.patch)
+        done = Done(after.state, after.epoch)
+        kept = {"requests": with_answer(loaded.head.requests, request, done.text)}
+        signed = msgspec.structs.replace(decision, patch={**decision.patch, **kept})
+        return (done,) if await store.commit(Changeset([signed]), now_ms) else None
 
     for pause in (*CONFLICT_PAUSES_SECONDS, None):
         answer = await persistently(clock, once)
         if answer is not None:
-            return answer
+            return answer[0]
         if pause is not None:
             await apart(pause)
     raise Conflict(f"execution {id} kept changing", details={"execution": id})

@@ -7,25 +7,23 @@ operators take an id, look first, and are decided again when somebody was faster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from flowfabric.core import exact, lifecycle, names, operator, refusal
+from flowfabric.core import exact, lifecycle, names, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
 from flowfabric.core.ids import (
     ExecutionId,
-    FlowId,
     PartitionCounts,
     parse_execution_id,
 )
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
-from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
-from flowfabric.core.states import PUBLIC, TERMINAL, LaneState, PublicState, Reason, State
+from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
+from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
-from flowfabric.engine.conflict import Decide, decide_and_commit, persistently
+from flowfabric.engine.conflict import persistently
 from flowfabric.engine.direct_ends import DirectEnds, Followed
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flows import Flows
@@ -45,13 +43,13 @@ from flowfabric.engine.outcomes import (
     ends_of,
     with_stored_lease,
 )
+from flowfabric.engine.overseeing import Overseeing
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.renewals import Renewed, lease_error, not_renewed, renewed
 from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
 from flowfabric.engine.waves import waves
 from flowfabric.errors import (
-    ExecutionNotFound,
     ExecutionNotLeaseable,
     FlowFabricError,
     InvalidInput,
@@ -66,10 +64,9 @@ from flowfabric.store.protocol import Store
 T = TypeVar("T")
 
 LEASE_TTL_FLOOR_MS = 5_000
-OPERATOR = "operator"
 
 
-class Engine:
+class Engine(Overseeing):
     """All verbs over one store."""
 
     def __init__(
@@ -309,116 +306,7 @@ class Engine:
             raise finished.error
         return finished
 
-    # -- overseeing -------------------------------------------------------------------------
-
-    async def adopt(self, id: ExecutionId) -> Lease:
-        """The lease as the store has it, with its token, which no reading verb answers: with it an
-        operator acts in place of the holder."""
-        loaded = (await self.store.load(Want(ids=[parse_execution_id(id)], payload=True)))[0]
-        if loaded is None:
-            raise refusal.not_found(id)
-        lease = Lease(loaded.head, loaded.payload)
-        error = refusal.refusal_of_lease(loaded.head, lease, self.clock.now_ms())
-        if error is not None:
-            raise error
-        return lease
-
-    async def cancel(
-        self,
-        id: ExecutionId,
-        reason: str = "",
-        *,
-        source: Source = Source.OPERATOR,
-        lease: Lease | None = None,
-    ) -> PublicState:
-        """End it as cancelled. A running worker hears of it at its next renewal, or sooner."""
-
-        def decision(row: Execution, now_ms: int) -> Transition | PublicState:
-            if lease is not None and row.state is State.CANCELLED and _was_held(row, lease):
-                return PublicState.CANCELLED
-            return operator.cancel(row, now_ms, reason, source=source, lease=lease)
-
-        await self._decide(id, decision)
-        return PublicState.CANCELLED
-
-    async def expire(self, id: ExecutionId, reason: ExpireReason) -> bool:
-        """End it as expired; False when it was over already, or never was."""
-
-        def decision(row: Execution, now_ms: int) -> Transition | bool:
-            transition = operator.expire(row, now_ms, reason)
-            return False if transition is None else transition
-
-        try:
-            return isinstance(await self._decide(id, decision), Transition)
-        except ExecutionNotFound:
-            return False
-
-    async def revoke(
-        self, id: ExecutionId, reason: str = OPERATOR, *, worker: str | None = None
-    ) -> RevokeOutcome:
-        """Take the lease away; with `worker`, only if that one holds it."""
-        done = await self._decide(
-            id, lambda row, now_ms: operator.revoke(row, now_ms, reason, worker=worker)
-        )
-        if isinstance(done, RevokeOutcome):
-            return done
-        epoch = done.patch["epoch"]
-        return RevokeOutcome(True, epoch if isinstance(epoch, int) else 0)
-
-    async def replay(
-        self, id: ExecutionId, reason: str = "", *, downstream: bool = False
-    ) -> PublicState:
-        """Run a finished execution again; `downstream`, with all that depended on its end."""
-        flow = (await self.read.load(id)).head.flow
-        if flow:
-            return await self.flows.replaying.replay(
-                FlowId(flow), id, reason, downstream=downstream
-            )
-        return await self._change(id, lambda row, now_ms: operator.replay(row, now_ms, reason))
-
-    async def change_priority(self, id: ExecutionId, priority: int) -> None:
-        wanted = names.priority(priority)
-        await self._decide(id, lambda row, now_ms: operator.change_priority(row, now_ms, wanted))
-
-    async def block(self, id: ExecutionId, reason: Reason, *, detail: str = "") -> PublicState:
-        """Keep it from running for a reason that `explain` will show."""
-        return await self._change(
-            id, lambda row, now_ms: operator.block(row, now_ms, reason, detail=detail)
-        )
-
-    async def unblock(self, id: ExecutionId, expected: Reason | None = None) -> PublicState:
-        return await self._change(id, lambda row, now_ms: operator.unblock(row, now_ms, expected))
-
-    async def set_tags(self, id: ExecutionId, tags: Mapping[str, str]) -> int:
-        """Set tags, other keys stay; answers how many were set."""
-        checked = names.tags(tags)
-        await decide_and_commit(
-            self.store,
-            self.clock,
-            Want(ids=[id], tags=True),
-            lambda loaded, now_ms: operator.set_tags(
-                loaded.head, now_ms, checked, known=loaded.tags
-            ),
-        )
-        return len(checked)
-
-    async def set_lane(self, name: str, state: LaneState) -> None:
-        """Pause, resume, drain or disable a lane. Other processes follow within a second."""
-        await self.lanes.set(names.lane_name(name), exact.word(LaneState, state, "state"))
-
-    # -- the two roads to the store ---------------------------------------------------------
-
-    async def _decide(self, id: ExecutionId, decide: Decide[T]) -> Transition | T:
-        return await decide_and_commit(
-            self.store,
-            self.clock,
-            Want(ids=[id]),
-            lambda loaded, now_ms: decide(loaded.head, now_ms),
-        )
-
-    async def _change(self, id: ExecutionId, decide: Decide[Transition]) -> PublicState:
-        done = await self._decide(id, decide)
-        return PUBLIC[State(str(done.patch["state"]))]
+    # -- the road to the store --------------------------------------------------------------
 
     async def _apply(
         self, decide: Callable[[int], list[Transition]], *, urgent: bool = False
@@ -465,11 +353,6 @@ def _grant_refusal(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabr
     if isinstance(error, StaleLease) or (row is not None and row.state not in TERMINAL):
         return ExecutionNotLeaseable(str(error), code="invalid_claim_grant")
     return error
-
-
-def _was_held(row: Execution, lease: Lease) -> bool:
-    """Cancelled from outside or by its holder: the epoch rose by one, the token stayed."""
-    return row.lease_token == lease.token and row.epoch == lease.epoch + 1
 
 
 def _require_ttl(ttl_ms: int) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import Sight, View
-from flowfabric.core.ids import FlowId
-from flowfabric.core.transition import Changeset, Seen
+from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.model import Want
+from flowfabric.core.requests import Request, answer_of, with_answer
+from flowfabric.core.transition import Changeset
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
+from flowfabric.engine.requesting import requested
 from flowfabric.errors import Conflict, FlowNotFound
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -24,7 +28,13 @@ Decision = tuple[Changeset | None, T]
 Look = Callable[[FlowId], Sight]
 Decide = Callable[[Flow, View, int], Decision[T]]
 
-_replace: Callable[..., Flow] = msgspec.structs.replace
+
+class Again(NamedTuple, Generic[T]):
+    """A request, and how its answer is kept with the flow and told again."""
+
+    request: Request
+    tell: Callable[[T], str]
+    retell: Callable[[str, View], T]
 
 
 class FlowWrites:
@@ -41,24 +51,30 @@ class FlowWrites:
             raise _no_flow(sight.flow)
         return view.flow, view
 
-    async def change(self, sight: Sight, decide: Decide[T]) -> T:
-        """Three attempts against others; an answer that was lost is found again."""
-        sent: tuple[Flow, Changeset, T] | None = None
+    async def payloads(self, ids: Sequence[ExecutionId]) -> dict[ExecutionId, bytes]:
+        """The inputs of those that are there."""
+        found = await self._store.load(Want(ids=ids, payload=True))
+        return {each.head.id: each.payload for each in found if each is not None}
+
+    async def change(self, sight: Sight, decide: Decide[T], again: Again[T] | None = None) -> T:
+        """Three attempts against others. A request that has changed the flow before does nothing
+        and is answered what it was answered then."""
+        request = again.request if again is not None else requested(None, "change")
+        sent: list[T] = []
 
         async def once(_: int) -> tuple[bool, T]:
-            nonlocal sent
             flow, view = await self.view(sight)
-            if sent is not None and _is_ours(flow, view, sent[0], sent[1]):
-                return True, sent[2]
+            known = answer_of(flow.requests, request)
+            if known is not None:
+                return True, sent[-1] if again is None else again.retell(known, view)
             now_ms = self._clock.now_ms()
             changes, answer = decide(flow, view, now_ms)
             if changes is None:
                 return True, answer
-            sent = _after(flow, changes), changes, answer
-            done = await self._store.commit(changes, now_ms)
-            # It was answered, so the next look need not ask whose write it sees.
-            sent = None
-            return done, answer
+            sent.append(answer)
+            told = again.tell(answer) if again is not None else ""
+            signed = _signed(changes, with_answer(flow.requests, request, told))
+            return await self._store.commit(signed, now_ms), answer
 
         for pause in (*PAUSES_SECONDS, None):
             done, answer = await persistently(self._clock, once)
@@ -87,17 +103,8 @@ def _no_flow(id: FlowId) -> FlowNotFound:
     return FlowNotFound(f"there is no flow {id}", details={"flow": id})
 
 
-def _after(flow: Flow, changes: Changeset) -> Flow:
-    return _replace(flow, **{**changes.flows[0].patch, "rev": flow.rev + 1})
-
-
-def _is_ours(flow: Flow, view: View, expected: Flow, changes: Changeset) -> bool:
-    """Whether a write whose answer was lost is what is there; a dispatcher's lease is no change."""
-    if _replace(flow, busy_until_ms=0) != _replace(expected, busy_until_ms=0):
-        return False
-    edges = {edge.key for edge in view.edges}
-    rows = [(view.heads.get(t.id), t.guard) for t in changes.transitions]
-    return all(edge.key in edges for edge in changes.edges) and all(
-        row is None or not isinstance(guard, Seen) or row.rev == guard.rev + 1
-        for row, guard in rows
-    )
+def _signed(changes: Changeset, requests: str) -> Changeset:
+    """The same with the request that asked for it."""
+    (flow,) = changes.flows
+    patch = FlowPatch(flow.id, flow.rev, {**flow.patch, "requests": requests})
+    return msgspec.structs.replace(changes, flows=[patch])

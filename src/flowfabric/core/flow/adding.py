@@ -24,6 +24,7 @@ from flowfabric.core.flow.graph import (
 from flowfabric.core.flow.growing import attach, grow
 from flowfabric.core.flow.model import Group, GroupKey, GroupState, LineKind
 from flowfabric.core.flow.round import Round
+from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.lifecycle import Order, submit
 from flowfabric.errors import InvalidGraph, InvalidInput
@@ -41,6 +42,21 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ids(self) -> list[ExecutionId]:
         return [order.id for order in self.orders]
+
+
+def is_added(flow: str, new: Addition, view: View) -> bool:
+    """Whether all of it is there as it is wanted, as far as heads and edges tell."""
+    ids = set(new.ids)
+    rows = [view.heads.get(order.id) for order in new.orders]
+    are_same = all(
+        row is not None
+        and (row.flow, row.namespace, row.lane, row.kind, row.policy)
+        == (flow, order.namespace, order.lane, order.kind, order.policy)
+        for row, order in zip(rows, new.orders, strict=True)
+    )
+    drawn = {(*edge.key, edge.kind, edge.argument) for edge in view.edges if edge.downstream in ids}
+    wanted = {(k.downstream, k.group, k.upstream, k.kind, k.argument) for k in new.links}
+    return are_same and wanted <= drawn
 
 
 def add(

@@ -72,6 +72,15 @@ def grow(work: Round, *, members: int = 0, edges: int = 0) -> None:
     }
 
 
+def is_drawn(new: Link, edges: Iterable[Edge]) -> bool:
+    """Whether this edge is there as it is wanted."""
+    wanted = (new.downstream, new.group, new.upstream)
+    return any(
+        edge.key == wanted and (edge.kind, edge.argument) == (new.kind, new.argument)
+        for edge in edges
+    )
+
+
 def link(work: Round, new: Link, edges: Sequence[Edge], members: Iterable[ExecutionId]) -> Group:
     """Draw one edge between members; answers the group it belongs to."""
     new = exact_link(new)

@@ -1,0 +1,209 @@
+"""What operators do to executions that they do not hold. Part of the engine's verbs.
+
+They take an id, look first, and are decided again when somebody was faster. Each call is one
+request with a token of its own: whoever calls again after an error passes the same `request` to
+both calls, and what the first did is not done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from flowfabric.core import exact, names, operator, refusal
+from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
+from flowfabric.core.model import Execution, Lease, Want
+from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
+from flowfabric.core.requests import Request
+from flowfabric.core.states import PUBLIC, LaneState, PublicState, Reason, State
+from flowfabric.core.transition import Transition
+from flowfabric.engine.conflict import Decide, Done, decide_and_commit
+from flowfabric.engine.flows import Flows
+from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.reading import Reading
+from flowfabric.engine.requesting import requested
+from flowfabric.errors import ExecutionNotFound
+from flowfabric.store.clock import FollowingClock
+from flowfabric.store.protocol import Store
+
+T = TypeVar("T")
+
+OPERATOR = "operator"
+
+
+class Overseeing:
+    """The verbs of operators."""
+
+    store: Store
+    clock: FollowingClock
+    lanes: Lanes
+    read: Reading
+    flows: Flows
+
+    async def adopt(self, id: ExecutionId) -> Lease:
+        """The lease as the store has it, with its token, which no reading verb answers: with it an
+        operator acts in place of the holder."""
+        loaded = (await self.store.load(Want(ids=[parse_execution_id(id)], payload=True)))[0]
+        if loaded is None:
+            raise refusal.not_found(id)
+        lease = Lease(loaded.head, loaded.payload)
+        error = refusal.refusal_of_lease(loaded.head, lease, self.clock.now_ms())
+        if error is not None:
+            raise error
+        return lease
+
+    async def cancel(
+        self,
+        id: ExecutionId,
+        reason: str = "",
+        *,
+        source: Source = Source.OPERATOR,
+        lease: Lease | None = None,
+        request: str | None = None,
+    ) -> PublicState:
+        """End it as cancelled. A running worker hears of it at its next renewal, or sooner.
+
+        What is cancelled already is answered so, unless the lease that was to be shown is wrong.
+        """
+
+        def decision(row: Execution, now_ms: int) -> Transition | PublicState:
+            if row.state is State.CANCELLED and _may_cancel(row, source, lease):
+                return PublicState.CANCELLED
+            return operator.cancel(row, now_ms, reason, source=source, lease=lease)
+
+        await self._decide(id, requested(request, "cancel", id, source), decision)
+        return PublicState.CANCELLED
+
+    async def expire(
+        self, id: ExecutionId, reason: ExpireReason, *, request: str | None = None
+    ) -> bool:
+        """End it as expired; False when it was over already, or never was."""
+
+        def decision(row: Execution, now_ms: int) -> Transition | bool:
+            transition = operator.expire(row, now_ms, reason)
+            return False if transition is None else transition
+
+        try:
+            done = await self._decide(id, requested(request, "expire", id, reason), decision)
+        except ExecutionNotFound:
+            return False
+        return isinstance(done, Done)
+
+    async def revoke(
+        self,
+        id: ExecutionId,
+        reason: str = OPERATOR,
+        *,
+        worker: str | None = None,
+        request: str | None = None,
+    ) -> RevokeOutcome:
+        """Take the lease away; with `worker`, only if that one holds it."""
+        done = await self._decide(
+            id,
+            requested(request, "revoke", id, worker),
+            lambda row, now_ms: operator.revoke(row, now_ms, reason, worker=worker),
+        )
+        return done if isinstance(done, RevokeOutcome) else RevokeOutcome(True, done.epoch)
+
+    async def replay(
+        self,
+        id: ExecutionId,
+        reason: str = "",
+        *,
+        downstream: bool = False,
+        request: str | None = None,
+    ) -> PublicState:
+        """Run a finished execution again; `downstream`, with all that depended on its end."""
+        wanted = requested(request, "replay", id, downstream)
+        flow = (await self.read.load(id)).head.flow
+        if flow:
+            return await self.flows.replaying.replay(
+                FlowId(flow), id, reason, downstream=downstream, request=wanted.token
+            )
+        return await self._change(
+            id, wanted, lambda row, now_ms: operator.replay(row, now_ms, reason)
+        )
+
+    async def change_priority(
+        self, id: ExecutionId, priority: int, *, request: str | None = None
+    ) -> None:
+        """Move what waits for a worker in its queue; one that has this priority stays as it is."""
+        wanted = names.priority(priority)
+        await self._decide(
+            id,
+            requested(request, "change_priority", id, wanted),
+            lambda row, now_ms: (
+                None
+                if operator.has_priority(row, wanted)
+                else operator.change_priority(row, now_ms, wanted)
+            ),
+        )
+
+    async def block(
+        self, id: ExecutionId, reason: Reason, *, detail: str = "", request: str | None = None
+    ) -> PublicState:
+        """Keep it from running for a reason that `explain` will show."""
+        return await self._change(
+            id,
+            requested(request, "block", id, reason),
+            lambda row, now_ms: (
+                PUBLIC[row.state]
+                if operator.is_blocked_for(row, reason)
+                else operator.block(row, now_ms, reason, detail=detail)
+            ),
+        )
+
+    async def unblock(
+        self, id: ExecutionId, expected: Reason | None = None, *, request: str | None = None
+    ) -> PublicState:
+        """Take away the block that shows; refused when there is none, or not the expected one."""
+        return await self._change(
+            id,
+            requested(request, "unblock", id, expected),
+            lambda row, now_ms: operator.unblock(row, now_ms, expected),
+        )
+
+    async def set_tags(
+        self, id: ExecutionId, tags: Mapping[str, str], *, request: str | None = None
+    ) -> int:
+        """Set tags, other keys stay; answers how many were set."""
+        checked = names.tags(tags)
+        await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id], tags=True),
+            requested(request, "set_tags", id, checked),
+            lambda loaded, now_ms: (
+                None
+                if checked and operator.has_tags(loaded.tags, checked)
+                else operator.set_tags(loaded.head, now_ms, checked, known=loaded.tags)
+            ),
+        )
+        return len(checked)
+
+    async def set_lane(self, name: str, state: LaneState) -> None:
+        """Pause, resume, drain or disable a lane. Other processes follow within a second."""
+        await self.lanes.set(names.lane_name(name), exact.word(LaneState, state, "state"))
+
+    async def _decide(self, id: ExecutionId, request: Request, decide: Decide[T]) -> Done | T:
+        return await decide_and_commit(
+            self.store,
+            self.clock,
+            Want(ids=[id]),
+            request,
+            lambda loaded, now_ms: decide(loaded.head, now_ms),
+        )
+
+    async def _change(
+        self, id: ExecutionId, request: Request, decide: Decide[PublicState]
+    ) -> PublicState:
+        done = await self._decide(id, request, decide)
+        return PUBLIC[done.state] if isinstance(done, Done) else done
+
+
+def _may_cancel(row: Execution, source: Source, lease: Lease | None) -> bool:
+    """Whether who asks could have cancelled it: a holder shows the lease that the cancel ended,
+    whose epoch rose by one and whose token stayed."""
+    if source is not Source.LEASE_HOLDER:
+        return True
+    return lease is not None and (row.lease_token, row.epoch) == (lease.token, lease.epoch + 1)
