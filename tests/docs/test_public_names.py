@@ -10,6 +10,7 @@ import pytest
 
 import flowfabric
 from flowfabric import App, Context, Engine, Handle, Task, errors
+from flowfabric.engine.overseeing import Overseeing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +38,9 @@ def public_methods(kind: type) -> list[str]:
 
 
 METHODS = [
-    (kind, name) for kind in (App, Task, Handle, Context, Engine) for name in public_methods(kind)
+    (kind, name)
+    for kind in (App, Task, Handle, Context, Engine, Overseeing)
+    for name in public_methods(kind)
 ]
 
 

@@ -7,7 +7,9 @@ A refusal that shows our own token and the effect we wanted is success: the firs
 
 from __future__ import annotations
 
-from flowfabric.core.model import Execution, Lease
+from collections.abc import Mapping
+
+from flowfabric.core.model import Execution, Lease, Value
 from flowfabric.core.states import (
     CLAIMABLE,
     RUNNABLE,
@@ -91,6 +93,20 @@ def cancelled_by(row: Execution, lease: Lease) -> bool:
 def retried_by(row: Execution, lease: Lease) -> bool:
     """The same owner failed it before, and a retry is on its way."""
     return row.attempt_state is AttemptState.PENDING_RETRY and is_owner(row, lease)
+
+
+def is_same_failure(row: Execution, patch: Mapping[str, Value]) -> bool:
+    """Whether the stored failure is the one of this patch: as final, and for the same reason."""
+    said = (patch["state"] == State.FAILED, patch["outcome_detail"], patch["outcome_category"])
+    return said == (row.state is State.FAILED, row.outcome_detail, row.outcome_category)
+
+
+def is_same_delay(row: Execution, until_ms: int | None, now_ms: int) -> bool:
+    """Whether it was given back until this instant, None for at once. A delay that is over is
+    forgotten, and a member of a flow waits for its timer even when it is given back at once."""
+    if until_ms is None or until_ms <= now_ms:
+        return row.not_before_ms is None or row.not_before_ms <= now_ms + 1
+    return row.not_before_ms == until_ms
 
 
 def delayed_by(row: Execution, lease: Lease) -> bool:

@@ -87,7 +87,7 @@ DecideLoaded = Callable[[Loaded, int], Transition | T]
 
 
 async def decide_and_commit(
-    store: Store, clock: FollowingClock, want: Want, request: Request, decide: DecideLoaded[T]
+    store: Store, clock: FollowingClock, want: Want, decide: DecideLoaded[T], *, request: Request
 ) -> Done | T:
     """Load one execution, decide, commit; on a conflict decide again from the new row.
 

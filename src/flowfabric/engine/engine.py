@@ -20,7 +20,7 @@ from flowfabric.core.ids import (
     parse_execution_id,
 )
 from flowfabric.core.lifecycle import Failure, Order
-from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission
+from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
 from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import persistently
@@ -39,8 +39,10 @@ from flowfabric.engine.outcomes import (
     Outcome,
     Released,
     answer,
+    completions,
     decide_or_refuse,
     ends_of,
+    refused,
     with_stored_lease,
 )
 from flowfabric.engine.overseeing import Overseeing
@@ -281,12 +283,28 @@ class Engine(Overseeing):
             answers.append(answer(outcome, decision, reply, now_ms))
             if (known := with_stored_lease(outcome, reply)) is not None:
                 unwanted[place] = known
+        await self._compare_results(outcomes, answers, now_ms)
         self.hints.publish(Hint(finished=ends_of(outcomes, answers)))
         if unwanted:
             ends = await self._finish(list(unwanted.values()))
             for place, end in zip(unwanted, ends, strict=True):
                 answers[place] = end
         return answers
+
+    async def _compare_results(
+        self, outcomes: Sequence[Outcome], answers: list[Finished], now_ms: int
+    ) -> None:
+        """A completion that happened before counts as repeated only with the same result."""
+        again = completions(outcomes, answers)
+        if not again:
+            return
+        ids = [outcome.lease.id for outcome in again.values()]
+        kept = {each.id: each.result for each in await self.store.endings(ids) if each is not None}
+        for place, outcome in again.items():
+            if kept.get(outcome.lease.id) != outcome.result:
+                loaded = (await self.store.load(Want(ids=[outcome.lease.id])))[0]
+                row = loaded.head if loaded is not None else None
+                answers[place] = refused(outcome, row, now_ms)
 
     async def complete(self, lease: Lease, result: bytes) -> Finished:
         return await self._finish_one(Completed(lease, result))

@@ -90,7 +90,7 @@ class FlowReplaying:
         if weight > reopening.PORTION:
             return await self._held(graph.flow.id, id, reason, again)
         plan = _Plan(others, graph.flow.rev)
-        return await self._together(graph.flow.id, id, reason, again, plan)
+        return await self._together(graph.flow.id, id, reason, again, plan=plan)
 
     async def _together(
         self,
@@ -98,6 +98,7 @@ class FlowReplaying:
         id: ExecutionId,
         reason: str,
         again: Again[PublicState],
+        *,
         plan: _Plan | None = None,
     ) -> PublicState:
         """The member and those of the plan in one commit, if the flow is what it was made for."""

@@ -108,8 +108,13 @@ def answer(
     if isinstance(reply, Applied):
         return finished_as(transition)
     row = reply.current
-    if row is not None and _happened_before(outcome, row):
+    if row is not None and _happened_before(outcome, transition, row, now_ms):
         return _as_stored(row, outcome.lease)
+    return refused(outcome, row, now_ms)
+
+
+def refused(outcome: Outcome, row: Execution | None, now_ms: int) -> Finished:
+    """Why what was said does not count."""
     lease = outcome.lease
     error = refusal.refusal_of_lease(row, lease, now_ms)
     if error is None:
@@ -162,23 +167,32 @@ def _as_stored(row: Execution, lease: Lease) -> Finished:
     )
 
 
-def _happened_before(outcome: Outcome, row: Execution) -> bool:
+def _happened_before(outcome: Outcome, transition: Transition, row: Execution, now_ms: int) -> bool:
+    """Whether the row is what the same words of the same owner made of it. The result of a
+    completion is not in the row: whoever asks compares it."""
     match outcome:
         case Completed(lease):
             return refusal.completed_by(row, lease)
         case Failed(lease):
-            return (
-                refusal.failed_by(row, lease)
-                or refusal.retried_by(row, lease)
-                or refusal.cancelled_by(row, lease)
-            )
-        case Delayed(lease):
-            return refusal.delayed_by(row, lease) or refusal.cancelled_by(row, lease)
+            is_told = refusal.failed_by(row, lease) or refusal.retried_by(row, lease)
+            is_same = is_told and refusal.is_same_failure(row, transition.patch)
+            return is_same or refusal.cancelled_by(row, lease)
+        case Delayed(lease, until_ms):
+            is_told = refusal.delayed_by(row, lease)
+            is_same = is_told and refusal.is_same_delay(row, until_ms, now_ms)
+            return is_same or refusal.cancelled_by(row, lease)
         case Released(lease):
-            return (
-                refusal.delayed_by(row, lease)
-                or refusal.returned_by(row, lease)
-                or refusal.cancelled_by(row, lease)
-            )
+            is_told = refusal.delayed_by(row, lease) or refusal.returned_by(row, lease)
+            is_same = is_told and refusal.is_same_delay(row, None, now_ms)
+            return is_same or refusal.cancelled_by(row, lease)
         case _:
             assert_never(outcome)
+
+
+def completions(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> dict[int, Completed]:
+    """By place the completions that are said to have happened before."""
+    return {
+        place: outcome
+        for place, (outcome, answer) in enumerate(zip(outcomes, answers, strict=True))
+        if answer.repeated and isinstance(outcome, Completed)
+    }

@@ -172,12 +172,12 @@ class Overseeing:
             self.store,
             self.clock,
             Want(ids=[id], tags=True),
-            requested(request, "set_tags", id, checked),
             lambda loaded, now_ms: (
                 None
                 if checked and operator.has_tags(loaded.tags, checked)
                 else operator.set_tags(loaded.head, now_ms, checked, known=loaded.tags)
             ),
+            request=requested(request, "set_tags", id, checked),
         )
         return len(checked)
 
@@ -190,8 +190,8 @@ class Overseeing:
             self.store,
             self.clock,
             Want(ids=[id]),
-            request,
             lambda loaded, now_ms: decide(loaded.head, now_ms),
+            request=request,
         )
 
     async def _change(
