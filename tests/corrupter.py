@@ -19,6 +19,7 @@ from flowfabric.core.flow.model import Edge, Flow, Group, Line
 from flowfabric.core.ids import FlowId, flow_partition, partition_of
 from flowfabric.core.model import Execution
 from flowfabric.store import Store
+from flowfabric.store.damage import names_of, problem_of
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.sqlite import SqliteStore
@@ -86,7 +87,7 @@ class RawMemory:
         try:
             new = _with(record, column, text)
         except msgspec.ValidationError as error:
-            self._store.corrupt(spoilt, str(error))
+            self._store.corrupt(spoilt, problem_of(error, names_of(type(record))))
             return
         self._store.corrupt(spoilt, "")
         await self.remove(record)

@@ -182,8 +182,8 @@ def from_outside() -> Iterator[Line]:
     capped = running(policy=retrying(timeout=limited(reclaims=0)))
     failed = ENDED.format("failed", "attempt_terminal", "failed")
     why = {"outcome_detail": "max_reclaims_exceeded", "epoch": 2}
-    yield Line("20", "cap, lease over", capped, end_of_lease, failed, why, "ended_failure")
-    yield Line("20", "cap, revoked", capped, revoke_it, failed, why, "ended_failure")
+    yield Line("20", "cap, lease over", capped, end_of_lease, failed, why, interrupted)
+    yield Line("20", "cap, revoked", capped, revoke_it, failed, why, interrupted)
 
 
 def end_of_lease(row: Execution) -> Transition:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.ids import FlowId
@@ -13,6 +14,7 @@ from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.dispatcher import Dispatcher
+from flowfabric.errors import Corrupt
 from flowfabric.testing.flow_invariants import Whole
 from flowfabric.testing.flows import FLOW, member
 from tests.engine.desk import Desk
@@ -59,6 +61,12 @@ class FlowDesk(Desk):
 
     async def dispatch(self) -> None:
         await self.dispatcher.drain()
+
+    async def handed(self, lease: Lease) -> list[Passed]:
+        """What a member gets from its upstreams, all of which can be read."""
+        given = (await self.engine.flows.inputs([lease]))[lease.id]
+        assert not isinstance(given, Corrupt)
+        return given
 
     async def die_after_ends(self, flow: FlowId = FLOW) -> None:
         """Act on the ends that are there and die: the flow stays taken, its next lines open."""

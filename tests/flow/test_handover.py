@@ -78,8 +78,8 @@ async def test_results_are_passed_to_what_was_handed_over(
     await here.draw(plan("ab", [Link(member("a"), member("b"), argument="number")]))
     (lease,) = (await end(here, "a")).leases
     faulty.calls.clear()
-    given = await here.engine.flows.inputs([lease])
-    assert [(each.path, each.results) for each in given[lease.id]] == [("number", [b"7"])]
+    given = await here.handed(lease)
+    assert [(each.path, each.results) for each in given] == [("number", [b"7"])]
     assert not faulty.calls
 
 

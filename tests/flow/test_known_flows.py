@@ -47,11 +47,11 @@ async def test_results_are_passed_without_a_look_at_the_store(
     await here.engine.complete(await here.start("a"), b"7")
     lease = await here.start("b")
     faulty.calls.clear()
-    given = await here.engine.flows.inputs([lease])
-    assert [(each.path, each.results) for each in given[member("b")]] == [("number", [b"7"])]
+    given = await here.handed(lease)
+    assert [(each.path, each.results) for each in given] == [("number", [b"7"])]
     assert not faulty.calls
     stranger = FlowDesk(here.store, here.clock)
-    assert await stranger.engine.flows.inputs([lease]) == given
+    assert await stranger.handed(lease) == given
 
 
 async def test_a_member_that_was_touched_since_its_release_is_looked_at(
@@ -63,9 +63,7 @@ async def test_a_member_that_was_touched_since_its_release_is_looked_at(
     await here.engine.change_priority(member("b"), 5)
     lease = await here.start("b")
     faulty.calls.clear()
-    assert [each.results for each in (await here.engine.flows.inputs([lease]))[lease.id]] == [
-        [b"7"]
-    ]
+    assert [each.results for each in await here.handed(lease)] == [[b"7"]]
     assert faulty.calls[Verb.GRAPH] == 1
 
 
@@ -74,9 +72,7 @@ async def test_a_long_result_is_read_when_it_is_needed(here: FlowDesk, faulty: F
     await here.draw(plan("ab", [Link(member("a"), member("b"), argument="text")]))
     await here.engine.complete(await here.start("a"), body)
     lease = await here.start("b")
-    assert [each.results for each in (await here.engine.flows.inputs([lease]))[lease.id]] == [
-        [body]
-    ]
+    assert [each.results for each in await here.handed(lease)] == [[body]]
 
 
 async def test_a_flow_that_changed_elsewhere_goes_the_usual_road(here: FlowDesk) -> None:

@@ -67,7 +67,7 @@ async def test_what_an_upstream_passed_before_it_was_known_is_looked_up(
     await elsewhere.ended("a")
     lease = await begun(here, "b")
     _, (last,), _ = await here.engine.finish_and_follow([Completed(lease, b'"b"')], FOLLOW)
-    given = (await here.engine.flows.inputs([last]))[last.id]
+    given = await here.handed(last)
     assert {each.path: each.results for each in given} == {"a": [b'"a"'], "b": [b'"b"']}
 
 

@@ -204,7 +204,7 @@ async def test_s0_24_a_result_is_pinned_on_the_edge_and_read_at_the_claim(desk: 
     await desk.engine.complete(await desk.start("a"), b'"another"')
     await desk.dispatch()
     lease = await desk.start("b")
-    (passed,) = (await desk.engine.flows.inputs([lease]))[member("b")]
+    (passed,) = await desk.handed(lease)
     assert (passed.path, list(passed.results)) == ("0", [b'"a"'])
     stored = (await desk.store.load(Want(ids=[member("b")], payload=True)))[0]
     assert stored is not None

@@ -92,6 +92,7 @@ READS: dict[type, dict[str, Read]] = {
         "counted": lambda room: room.flows.counted(FLOW),
         "picture": lambda room: room.flows.picture(FLOW),
         "members": lambda room: room.flows.members(FLOW),
+        "require_readable": lambda room: room.flows.require_readable(FLOW),
         "backlog": lambda room: room.flows.backlog(FLOW),
         "owed": lambda room: room.flows.owed(FLOW),
     },

@@ -25,6 +25,9 @@ from flowfabric.errors import ResultTimeout
 
 Span = str | int | float | timedelta
 
+# How often one who waits looks whether the flow can end at all.
+LOOK_SECONDS = 5.0
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -63,7 +66,8 @@ class FlowHandle:
     async def wait(self, timeout_seconds: float | None = None) -> Flow:
         """Until every member has ended, however; answers the flow with its counters.
 
-        Members are those that the flow was submitted with, or that it has now.
+        Members are those that the flow was submitted with, or that it has now. A record of the
+        flow that cannot be read is `Corrupt`: it may keep the flow from ever ending.
         """
         limit = None
         if timeout_seconds is not None:
@@ -71,10 +75,19 @@ class FlowHandle:
         try:
             async with asyncio.timeout(limit):
                 members = self._members or await self._engine.flows.members(self.id)
-                await asyncio.gather(*(self._results.wait(id) for id in members))
+                await self._all_ended(members)
         except TimeoutError:
             raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
         return await self._engine.flows.counted(self.id)
+
+    async def _all_ended(self, members: Sequence[ExecutionId]) -> None:
+        ends = asyncio.gather(*(self._results.wait(id) for id in members))
+        try:
+            while not (await asyncio.wait([ends], timeout=LOOK_SECONDS))[0]:
+                await self._engine.flows.require_readable(self.id)
+            await ends
+        finally:
+            ends.cancel()
 
     async def status(self) -> FlowSnapshot:
         """The flow as it is now: what its members make of it, how many are in which state."""

@@ -39,8 +39,9 @@ def lose(row: Execution, now_ms: int, how: Loss, detail: str = "") -> Decision:
     policy = parse_policy(row.policy).timeout_policy
     if row.reclaim_count >= policy.max_reclaim_count:
         ending = Ending(Outcome.FAILED, MAX_RECLAIMS, MAX_RECLAIMS)
-        patch, attempt = ended_from_outside(row, ending, now_ms)
-        return patch, attempt, LogLine("failed", {"reason": MAX_RECLAIMS, "lost": how})
+        patch, _ = ended_from_outside(row, ending, now_ms)
+        # The execution failed; its attempt did not, it was lost like those before.
+        return patch, interrupted, LogLine("failed", {"reason": MAX_RECLAIMS, "lost": how})
     if is_unwanted(row):
         patch, line = cancelled_on_return(row, now_ms)
         return patch | {"epoch": row.epoch + 1}, interrupted, line

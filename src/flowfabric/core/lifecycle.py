@@ -31,6 +31,7 @@ from flowfabric.core.transition import Held, LogLine, Transition, begin, clip, e
 from flowfabric.errors import InvalidInput
 
 CATEGORY_LIMIT = 64
+UNUSABLE = "corruption"
 # Two clocks may each be half a second off when they are compared with the store's.
 OLD_COPY_MS = 1_000
 _SUCCESS = Ending(Outcome.SUCCESS)
@@ -276,6 +277,25 @@ def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = Tru
         )
     end = end_of(lease.head, patch, now_ms) if leaves_line else None
     return Transition(lease.id, guard, Writer.WORKER, patch, line, attempt, line=end)
+
+
+def unusable(lease: Lease, now_ms: int) -> Transition:
+    """A lease without an input: no attempt can ever have one, so the execution is over."""
+    ending = Ending(Outcome.FAILED, clip(lease.problem), UNUSABLE)
+    patch = ended(lease.head, ending, now_ms, AttemptState.TERMINAL) | {"epoch": lease.epoch + 1}
+    attempt = None
+    if lease.started:
+        attempt = attempt_of(
+            lease.head,
+            AttemptLifecycle.ENDED_FAILURE,
+            now_ms,
+            detail=ending.detail,
+            category=UNUSABLE,
+        )
+    guard = Held(lease.epoch, lease.token, lease.started)
+    line = LogLine("failed", {"reason": ending.detail, "category": UNUSABLE})
+    end = end_of(lease.head, patch, now_ms)
+    return Transition(lease.id, guard, Writer.ENGINE, patch, line, attempt, line=end)
 
 
 def _pause_ms(head: Execution, category: str) -> int | None:

@@ -231,10 +231,14 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """What a worker holds: the head as it was claimed (the fence is in it) and the input."""
+    """What a worker holds: the head as it was claimed (the fence is in it) and the input.
+
+    `problem`: why there is no input. Nobody can work on it then, but somebody must end it.
+    """
 
     head: Execution
     payload: bytes = b""
+    problem: str = ""
 
     @property
     def id(self) -> ExecutionId:
@@ -276,13 +280,15 @@ class Submission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Inserted(msgspec.Struct, frozen=True, gc=False):
     """The answer to one submission: the id that exists now, and whether it did before.
 
-    `exists` is False only for what was to be looked for and is not there.
+    `exists` is False only for what was to be looked for and is not there. `problem`: the record of
+    its key cannot be read, so that nobody knows.
     """
 
     id: ExecutionId
     created: bool
     digest: str = ""
     exists: bool = True
+    problem: str = ""
 
 
 class Claim(Secretive, frozen=True, kw_only=True):
@@ -300,8 +306,12 @@ class Claim(Secretive, frozen=True, kw_only=True):
     repeated: bool = False
 
 
+UNREADABLE = "unreadable"
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One line of the log."""
+    """One line of the log. What cannot be read of it is told by `unreadable` in its detail, so that
+    it keeps no follower from the lines behind it; `unreadable` is its kind if that is not known."""
 
     cursor: str
     execution: ExecutionId
@@ -363,9 +373,12 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lane(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """`problem`: why the record cannot be read; such a lane takes and hands out nothing."""
+
     name: str
     state: LaneState = LaneState.ACTIVE
     rev: int = 1
+    problem: str = ""
 
 
 class Shift(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -11,7 +11,7 @@ from flowfabric.core.flow.edges import is_answered
 from flowfabric.core.flow.model import EdgeState
 from flowfabric.core.flow.views import View
 from flowfabric.core.model import Execution
-from flowfabric.core.states import CLAIMABLE, TERMINAL, State
+from flowfabric.core.states import CLAIMABLE, TERMINAL, Reason, State
 from flowfabric.core.timers import is_unarmed, next_due
 
 
@@ -19,6 +19,9 @@ def broken_promise(row: Execution, now_ms: int) -> str:
     """Why the row itself will never be woken; empty when it will be. Parked is another matter."""
     if row.state in TERMINAL or row.state in CLAIMABLE or row.parked:
         return ""
+    missing = missing_of_lease(row)
+    if missing:
+        return f"active without {', '.join(missing)}: only a part of its lease is there"
     said = explain(row, now_ms)
     if said.wakes in ("timer", "lease") and said.until_ms is None:
         return f"{row.state}, and nothing says until when"
@@ -27,12 +30,27 @@ def broken_promise(row: Execution, now_ms: int) -> str:
     return ""
 
 
+def missing_of_lease(row: Execution) -> list[str]:
+    """The columns that every lease has and that this one lacks."""
+    if row.state is not State.ACTIVE:
+        return []
+    parts: dict[str, object] = {
+        "lease_token": row.lease_token,
+        "worker": row.worker,
+        "lease_until_ms": row.lease_until_ms,
+        "epoch": row.epoch,
+    }
+    if row.reason is not Reason.GRANTED:
+        parts["attempt_started_ms"] = row.attempt_started_ms
+    return [name for name, value in parts.items() if not value]
+
+
 def broken_wait(row: Execution, view: View) -> str:
     """Why none of the executions it depends on will release it; empty when one can."""
     if row.state is not State.BLOCKED_DEPENDENCIES:
         return ""
     if view.flow is None:
-        return "waits for upstreams, and its flow is not there"
+        return "is blocked on dependencies, and its flow is not there"
     # A staged flow is opened or removed as a whole, and an open line tells of what is to be done.
     if not view.flow.is_open or view.lines:
         return ""
@@ -43,4 +61,4 @@ def broken_wait(row: Execution, view: View) -> str:
         is_open = upstream is not None and not is_answered(edge, upstream)
         if edge.downstream == row.id and edge.state is EdgeState.PENDING and is_open:
             return ""
-    return "all that it depends on is over, and nothing is left that would tell it"
+    return "all dependencies finished and nothing is queued to release it"

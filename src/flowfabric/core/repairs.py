@@ -23,7 +23,9 @@ def repair(row: Execution, now_ms: int) -> Transition | None:
         return _patched(row, {"purge_ms": _purge_ms(row)}) if _stays_for_ever(row) else None
     if row.parked:
         return None
-    if row.state is State.ACTIVE and row.lease_until_ms is None:
+    # Nobody can finish it without its token, so nobody loses anything.
+    is_unusable = row.lease_until_ms is None or not row.lease_token
+    if row.state is State.ACTIVE and is_unusable:
         return _patched(row, {"lease_until_ms": now_ms, "due_ms": now_ms})
     if row.state is State.DELAYED and row.not_before_ms is None:
         return _patched(row, {"not_before_ms": now_ms, "due_ms": now_ms})

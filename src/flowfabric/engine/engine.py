@@ -50,6 +50,7 @@ from flowfabric.engine.reading import Reading
 from flowfabric.engine.renewals import Renewed, lease_error, not_renewed, renewed
 from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
+from flowfabric.engine.usable_leases import usable
 from flowfabric.engine.waves import waves
 from flowfabric.errors import (
     ExecutionNotLeaseable,
@@ -183,7 +184,7 @@ class Engine(Overseeing):
             )
             return await self.store.claim(claim)
 
-        leases = await persistently(self.clock, once)
+        leases = await usable(await persistently(self.clock, once), self._apply)
         if only is not None and not leases:
             await self.read.load(only)
         # A claim starts timers; unless told, whoever keeps them looks only now and then.

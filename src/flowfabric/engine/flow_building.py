@@ -194,7 +194,7 @@ class FlowBuilding:
         try:
             return await self._writes.change(sight, judge, again)
         except _LookFurther:
-            _, near = await self._writes.view(Sight(flow=sight.flow, entering=[downstream]))
+            _, near = await self._writes.whole_view(Sight(flow=sight.flow, entering=[downstream]))
         wider = [downstream, *(edge.upstream for edge in near.edges)]
         sight = msgspec.structs.replace(
             sight, entering=[downstream], ends=True, leaving=wider, edges=ALL_EDGES

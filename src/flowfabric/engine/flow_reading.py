@@ -8,11 +8,13 @@ from typing import assert_never
 import msgspec
 
 from flowfabric.core.flow.model import START, Edge, Flow
-from flowfabric.core.flow.views import FlowQuery, Members, Sight
+from flowfabric.core.flow.views import FlowQuery, Members, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution, Want, without_token
 from flowfabric.core.states import State
+from flowfabric.engine.looking import look, look_at_whole
 from flowfabric.engine.reading import PAGE_LIMIT, Page
+from flowfabric.store.clock import Clock
 from flowfabric.store.protocol import Store
 
 
@@ -33,12 +35,13 @@ class FlowPage(msgspec.Struct, frozen=True):
 class FlowReading:
     """The reading verbs about flows, edges and members."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
 
     async def describe(self, id: FlowId) -> Flow | None:
         """The flow; None if there is none such, or it is still being submitted."""
-        flow = (await self._store.graph([Sight(flow=id)]))[0].flow
+        flow = (await look(self._store, Sight(flow=id))).flow
         return flow if flow is not None and flow.is_open else None
 
     async def find(self, query: FlowQuery) -> FlowPage:
@@ -57,7 +60,7 @@ class FlowReading:
         if limit < 1:
             return Page([], None)
         page = Members(states=states, after=after, limit=limit + 1)
-        view = (await self._store.graph([Sight(flow=id, members=page)]))[0]
+        view = await self._whole(Sight(flow=id, members=page))
         rows = [
             without_token(view.heads[each]) for each in view.members[:limit] if each in view.heads
         ]
@@ -69,7 +72,7 @@ class FlowReading:
         while True:
             after = found[-1] if found else ""
             page = Members(states=states, after=after, limit=PAGE_LIMIT)
-            some = (await self._store.graph([Sight(flow=id, members=page)]))[0].members
+            some = (await look(self._store, Sight(flow=id, members=page))).members
             found += some
             if len(some) < PAGE_LIMIT:
                 return found
@@ -82,7 +85,7 @@ class FlowReading:
     async def edge(
         self, flow: FlowId, upstream: ExecutionId, downstream: ExecutionId, group: str = START
     ) -> Edge | None:
-        view = (await self._store.graph([Sight(flow=flow, entering=[downstream])]))[0]
+        view = await self._whole(Sight(flow=flow, entering=[downstream]))
         key = (downstream, group, upstream)
         return next((edge for edge in view.edges if edge.key == key), None)
 
@@ -93,12 +96,15 @@ class FlowReading:
             return []
         match direction:
             case Direction.INCOMING:
-                return (await self._store.graph([Sight(flow=flow, entering=[id])]))[0].edges
+                return (await self._whole(Sight(flow=flow, entering=[id]))).edges
             case Direction.OUTGOING:
-                view = (await self._store.graph([Sight(flow=flow, whole=True)]))[0]
+                view = await self._whole(Sight(flow=flow, whole=True))
                 return [edge for edge in view.edges if edge.upstream == id]
             case _:
                 assert_never(direction)
+
+    async def _whole(self, sight: Sight) -> View:
+        return await look_at_whole(self._store, sight, self._clock.now_ms())
 
     async def _head(self, id: ExecutionId) -> Execution | None:
         loaded = (await self._store.load(Want(ids=[id])))[0]

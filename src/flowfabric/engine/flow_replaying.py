@@ -77,7 +77,7 @@ class FlowReplaying:
         )
 
     async def _look(self, sights: list[Sight]) -> list[View]:
-        return [(await self._writes.view(sight))[1] for sight in sights]
+        return [(await self._writes.whole_view(sight))[1] for sight in sights]
 
     async def _with_downstream(
         self, graph: Graph, id: ExecutionId, reason: str, again: Again[PublicState]

@@ -22,6 +22,7 @@ from flowfabric.core.model import Submission, Value
 from flowfabric.core.retention import FlowDeparture, Purge
 from flowfabric.core.transition import BATCH_LIMIT, Changeset
 from flowfabric.engine.conflict import persistently
+from flowfabric.engine.looking import look
 from flowfabric.errors import IdempotencyConflict, InvalidInput
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -99,7 +100,7 @@ class FlowStaging:
         return await persistently(self._clock, once)
 
     async def _seen(self, id: FlowId) -> Flow | None:
-        return (await self._store.graph([Sight(flow=id)]))[0].flow
+        return (await look(self._store, Sight(flow=id))).flow
 
 
 def _rev(flow: Flow | None) -> int:

@@ -16,6 +16,7 @@ from flowfabric.core.model import Want
 from flowfabric.core.requests import Request, answer_of, with_answer
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.conflict import PAUSES_SECONDS, persistently
+from flowfabric.engine.looking import look, require_whole
 from flowfabric.engine.requesting import requested
 from flowfabric.errors import Conflict, FlowNotFound
 from flowfabric.store.clock import FollowingClock
@@ -45,11 +46,18 @@ class FlowWrites:
         self._clock = clock
 
     async def view(self, sight: Sight) -> tuple[Flow, View]:
-        """A flow that is still being submitted is not there for anybody but its submitter."""
-        view = (await self._store.graph([sight]))[0]
+        """A flow that is still being submitted is not there for anybody but its submitter; one that
+        cannot be read is `Corrupt`. What of its records cannot be read is left to the caller."""
+        view = await look(self._store, sight)
         if view.flow is None or not view.flow.is_open:
             raise _no_flow(sight.flow)
         return view.flow, view
+
+    async def whole_view(self, sight: Sight) -> tuple[Flow, View]:
+        """The same with everything that was asked for: `Corrupt` names what cannot be read."""
+        flow, view = await self.view(sight)
+        require_whole(sight, view, self._clock.now_ms())
+        return flow, view
 
     async def payloads(self, ids: Sequence[ExecutionId]) -> dict[ExecutionId, bytes]:
         """The inputs of those that are there."""
@@ -63,7 +71,8 @@ class FlowWrites:
         sent: list[T] = []
 
         async def once(_: int) -> tuple[bool, T]:
-            flow, view = await self.view(sight)
+            # What is decided from less than was asked for may be wrong.
+            flow, view = await self.whole_view(sight)
             known = answer_of(flow.requests, request)
             if known is not None:
                 return True, sent[-1] if again is None else again.retell(known, view)

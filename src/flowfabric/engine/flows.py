@@ -14,6 +14,7 @@ import msgspec
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.dispatch import Advanced, NoOp
+from flowfabric.core.flow.gaps import missing_members
 from flowfabric.core.flow.graph import Drawn, Plan, draw
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.flow.model import (
@@ -25,7 +26,7 @@ from flowfabric.core.flow.model import (
     LineKind,
 )
 from flowfabric.core.flow.summary import FlowSnapshot, Summary, snapshot
-from flowfabric.core.flow.views import Sight
+from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, without_token
 from flowfabric.core.transition import Changeset
@@ -44,17 +45,19 @@ from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_replaying import FlowReplaying
 from flowfabric.engine.flow_staging import SMALL, FlowStaging, require_same
 from flowfabric.engine.flow_writes import FlowWrites
-from flowfabric.engine.inputs import inputs
+from flowfabric.engine.inputs import Inputs, inputs
 from flowfabric.engine.isolation import isolated
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.learning import Learning
+from flowfabric.engine.looking import look, require_whole
 from flowfabric.errors import (
     Conflict,
     InvalidInput,
     LaneClosed,
 )
 from flowfabric.store.clock import FollowingClock
+from flowfabric.store.damage import unreadable_part
 from flowfabric.store.protocol import Store
 
 TOGETHER = 2 * SMALL
@@ -105,7 +108,7 @@ class Flows:
         )
         self.build = FlowBuilding(self._writes, lanes)
         self.replaying = FlowReplaying(self._writes)
-        self.read = FlowReading(store)
+        self.read = FlowReading(store, clock)
         self._cancelling = FlowCancelling(self._writes, dispatcher)
 
     async def submit(self, plan: Plan) -> SubmittedFlow:
@@ -154,7 +157,7 @@ class Flows:
 
     async def _known(self, plan: Plan) -> SubmittedFlow:
         """Something of it was there: the same flow, another one, or a member of its own."""
-        view = (await self._store.graph([Sight(flow=plan.id)]))[0]
+        view = await look(self._store, Sight(flow=plan.id))
         if view.flow is None:
             raise InvalidInput("a member exists already", field="execution_id", hint="mint new ids")
         require_same(view.flow, plan)
@@ -200,21 +203,35 @@ class Flows:
 
     async def picture(self, id: FlowId) -> Picture:
         """All of it: members, edges, groups."""
-        flow, view = await self._writes.view(Sight(flow=id, whole=True))
+        flow, view = await self._writes.whole_view(Sight(flow=id, whole=True))
         ids = await self.members(id)
         heads: dict[ExecutionId, Execution] = {}
         groups: list[Group] = []
         for start in range(0, len(ids), PAGE):
             some = ids[start : start + PAGE]
-            part = (await self._store.graph([Sight(flow=id, heads=some, groups=some)]))[0]
+            _, part = await self._writes.whole_view(Sight(flow=id, heads=some, groups=some))
             heads |= part.heads
             groups.extend(part.groups)
-        members = [without_token(heads[each]) for each in ids if each in heads]
+        everything = Sight(flow=id, whole=True, entering=ids, ends=True)
+        seen = View(flow=flow, edges=view.edges, groups=groups, heads=heads, members=ids)
+        require_whole(everything, seen, self._clock.now_ms())
+        members = [without_token(heads[each]) for each in ids]
         return Picture(flow, members, view.edges, groups)
 
+    async def require_readable(self, id: FlowId) -> None:
+        """`Corrupt` if a record of the flow cannot be read: then it may never end."""
+        await self.picture(id)
+
     async def members(self, id: FlowId) -> list[ExecutionId]:
-        """Everybody in it, in the order of their ids."""
-        return await self.read.everybody(id)
+        """Everybody in it, in the order of their ids; `Corrupt` if there should be more."""
+        before = (await self._writes.view(Sight(flow=id)))[0]
+        found = await self.read.everybody(id)
+        after = (await self._writes.view(Sight(flow=id)))[0]
+        # Whoever joins meanwhile may be in a page that was read before.
+        if before.rev == after.rev:
+            for lost in missing_members(after, len(found), self._clock.now_ms()):
+                raise unreadable_part(id, lost)
+        return found
 
     async def cancel(
         self,
@@ -237,9 +254,10 @@ class Flows:
         """What the cancel of a flow has to do yet."""
         return await self._cancelling.backlog(id, limit=limit)
 
-    async def inputs(self, leases: Sequence[Lease]) -> dict[ExecutionId, list[Passed]]:
-        """What these members are handed by their upstreams: the same in every attempt."""
-        found = self.known_inputs(leases)
+    async def inputs(self, leases: Sequence[Lease]) -> Inputs:
+        """What these members are handed by their upstreams: the same in every attempt. Whoever
+        cannot be handed all of it has the error instead."""
+        found: Inputs = {**self.known_inputs(leases)}
         unknown = [lease for lease in leases if lease.id not in found]
         return found | await inputs(self._store, unknown, self.learning.begin)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 
 from flowfabric.core.model import Lane
@@ -12,6 +13,8 @@ from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS, apart, persisten
 from flowfabric.errors import Conflict
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
+
+logger = logging.getLogger("flowfabric.engine")
 
 REMEMBER_MS = 1_000
 PAGE = 1_000
@@ -90,5 +93,10 @@ class Lanes:
             found += page
             if len(page) < PAGE:
                 break
+        for lane in found:
+            # Once for as long as it is so: it is read every second.
+            if lane.problem and self._known.get(lane.name) != lane:
+                told = {"lane": lane.name, "problem": lane.problem}
+                logger.error("lane %s cannot be read: %s", lane.name, lane.problem, extra=told)
         self._known = {lane.name: lane for lane in found}
         self._loaded_ms = self._clock.now_ms()

@@ -8,10 +8,12 @@ import msgspec
 
 from flowfabric.core.explain import Explanation, blocking_detail, explain
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
+from flowfabric.core.flow.model import MISSING
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import (
     NO_ATTEMPT,
+    UNREADABLE,
     Attempt,
     Ended,
     Event,
@@ -33,7 +35,9 @@ from flowfabric.core.states import (
     vector,
 )
 from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.looking import look_at_whole
 from flowfabric.store.clock import Clock
+from flowfabric.store.damage import MISSING_RESULT, unreadable, unreadable_flow, unreadable_lane
 from flowfabric.store.protocol import Store
 
 PAGE_LIMIT = 1_000
@@ -142,16 +146,25 @@ class Reading:
         head = loaded.head
         if head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING:
             stored[head.attempt] = _running(head, stored.get(head.attempt))
+        for number in range(head.attempt + 1):
+            problem = _problem_of(stored.get(number))
+            if problem:
+                raise unreadable(id, f"attempt {number}: {problem}")
         return [stored[number] for number in sorted(stored)]
 
     async def events(self, feed: Feed) -> list[Event]:
-        """Lines of the log after a cursor, a page of them."""
+        """Lines of the log after a cursor, a page of them. A line that cannot be read is `Corrupt`
+        in the history of one execution, and says so in its detail among those of all."""
         if feed.execution:
             parse_execution_id(feed.execution)
         limit = min(feed.limit, PAGE_LIMIT)
         if limit < 1:
             return []
-        return await self._store.tail(msgspec.structs.replace(feed, limit=limit))
+        found = await self._store.tail(msgspec.structs.replace(feed, limit=limit))
+        for line in found if feed.execution is not None else ():
+            if UNREADABLE in line.detail:
+                raise unreadable(line.execution, f"its log: {line.detail[UNREADABLE]}")
+        return found
 
     async def explain(self, id: ExecutionId) -> Explanation:
         """Why it is not running, or what it does."""
@@ -164,12 +177,17 @@ class Reading:
         if row.state is not State.BLOCKED_DEPENDENCIES or not row.flow:
             return Waits(standing_of(row))
         sight = Sight(flow=FlowId(row.flow), entering=[row.id], ends=True)
-        waits = waits_of(row, (await self._store.graph([sight]))[0])
+        now_ms = self._clock.now_ms()
+        view = await look_at_whole(self._store, sight, now_ms)
+        if view.flow is None:
+            # A flow goes after its last member, and with all of them.
+            raise unreadable_flow(sight.flow, f"{MISSING}, and execution {row.id} names it")
+        waits = waits_of(row, view)
         if waits.unfinished:
             return waits
         # Something else keeps it: only then the lines are worth a look.
         wider = msgspec.structs.replace(sight, lines=True)
-        return waits_of(row, (await self._store.graph([wider]))[0])
+        return waits_of(row, await look_at_whole(self._store, wider, now_ms))
 
     async def eligibility(self, id: ExecutionId) -> Standing:
         """Whether it may run, as far as what it depends on is concerned."""
@@ -191,12 +209,17 @@ class Reading:
         if limit < 1:
             return LanePage([], None)
         lanes = await self._store.lanes(after, limit + 1)
+        for lane in lanes:
+            if lane.problem:
+                raise unreadable_lane(lane)
         return LanePage(lanes[:limit], lanes[limit - 1].name if len(lanes) > limit else None)
 
 
 def snapshot(loaded: Loaded) -> Snapshot:
     head = loaded.head
     shown = vector(head.state, head.reason, head.attempt_state)
+    # While an attempt runs, the head still says how the one before it ended.
+    is_running = head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING
     return Snapshot(
         id=head.id,
         namespace=head.namespace,
@@ -217,8 +240,8 @@ def snapshot(loaded: Loaded) -> Snapshot:
         retry_count=head.retry_count,
         reclaim_count=head.reclaim_count,
         replay_count=head.replay_count,
-        outcome_detail=head.outcome_detail,
-        outcome_category=head.outcome_category,
+        outcome_detail="" if is_running else head.outcome_detail,
+        outcome_category="" if is_running else head.outcome_category,
         progress_pct=head.progress_pct,
         progress_message=head.progress_message,
         tags=loaded.tags,
@@ -235,6 +258,14 @@ def _lease(head: Execution) -> LeaseSummary | None:
         head.attempt,
         head.renewed_ms,
     )
+
+
+def _problem_of(attempt: Attempt | None) -> str:
+    """What is missing of an attempt that must be there; whoever succeeded left a result."""
+    if attempt is None:
+        return MISSING
+    is_empty = attempt.lifecycle is AttemptLifecycle.ENDED_SUCCESS and attempt.result is None
+    return MISSING_RESULT if is_empty else ""
 
 
 def _running(head: Execution, earlier: Attempt | None) -> Attempt:

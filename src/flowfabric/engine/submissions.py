@@ -10,7 +10,13 @@ from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import Inserted
 from flowfabric.core.states import LaneState
-from flowfabric.errors import FlowFabricError, IdempotencyConflict, InvalidInput, LaneClosed
+from flowfabric.errors import (
+    Corrupt,
+    FlowFabricError,
+    IdempotencyConflict,
+    InvalidInput,
+    LaneClosed,
+)
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -38,6 +44,11 @@ def lane_refusal(order: Order, closed: Mapping[str, LaneState]) -> FlowFabricErr
 
 
 def submitted(order: Order, inserted: Inserted, too_late: FlowFabricError | None) -> Submitted:
+    if inserted.problem:
+        damaged = Corrupt(
+            f"key {order.key!r} cannot be read: {inserted.problem}", details={"key": order.key}
+        )
+        return Submitted(order.id, created=False, error=damaged)
     if not inserted.exists:
         return Submitted(order.id, created=False, error=too_late)
     # The same id is the same order, sent again after its key had run out.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from flowfabric.core.ids import partition_of
+from flowfabric.core.ids import ExecutionId, parse_execution_id, partition_of
 from flowfabric.core.model import DueBatch, Execution, Malformed
 from flowfabric.core.timers import Duty, on_due, poisoned
 from flowfabric.core.transition import Applied, Rejected, Transition
@@ -23,7 +23,7 @@ from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.engine.sweeping import Scope, within
 from flowfabric.engine.telemetry import Telemetry
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
@@ -169,10 +169,18 @@ def _poison(
         row.id,
         extra={
             "execution": row.id,
-            "partition": partition_of(row.id),
+            "partition": _partition(row.id),
             "problem": problem,
             "failures": row.failures + 1,
             "parked": bool(transition.patch["parked"]),
         },
     )
     return transition, None, True
+
+
+def _partition(id: ExecutionId) -> int | None:
+    """The partition of an id; a damaged row may have one that is none."""
+    try:
+        return partition_of(parse_execution_id(id))
+    except InvalidInput:
+        return None

@@ -1,4 +1,4 @@
-"""Cursors of the embedded stores, clocks that are off and rows that cannot be read on any store.
+"""Cursors of the embedded stores, and clocks that are off on any store.
 
 A cursor is opaque to callers. It names the life of the store it is from, so that a cursor from
 before a restore can never silently miss lines.
@@ -6,7 +6,7 @@ before a restore can never silently miss lines.
 
 from __future__ import annotations
 
-from flowfabric.errors import ClockSkew, Corrupt, CursorExpired, InvalidInput
+from flowfabric.errors import ClockSkew, CursorExpired, InvalidInput
 from flowfabric.store.clock import SKEW_LIMIT_MS, Clock, FollowingClock, arriving_ms
 
 _DIGITS_MAX = len(str(2**63))
@@ -42,11 +42,3 @@ def refuse_difference(store_now_ms: int, caller_now_ms: int) -> None:
     """A decision made with a wrong clock is wrong about other people's work: refuse it whole."""
     if abs(store_now_ms - caller_now_ms) > SKEW_LIMIT_MS:
         raise ClockSkew.between(store_now_ms, caller_now_ms)
-
-
-def unreadable_flow(id: str, problem: str) -> Corrupt:
-    return Corrupt(f"flow {id} cannot be read: {problem}", details={"flow": id})
-
-
-def unreadable(id: str, problem: str) -> Corrupt:
-    return Corrupt(f"execution {id} cannot be read: {problem}", details={"execution": id})

@@ -10,6 +10,7 @@ import heapq
 import secrets
 import threading
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -53,7 +54,8 @@ from flowfabric.core.transition import (
     shift_taken,
 )
 from flowfabric.store.clock import Clock, FollowingClock, SystemClock
-from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew, unreadable
+from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew
+from flowfabric.store.damage import MISSING_PAYLOAD, ended, lease_or_unusable, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.memory_flows import FlowBook, Record
 from flowfabric.store.trips import Trips
@@ -141,7 +143,7 @@ class MemoryStore:
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
                 rows = self._take_best(ask)
-            return [Lease(row, self._payloads[row.id]) for row in rows]
+            return [lease_or_unusable(row, self._payloads.get(row.id)) for row in rows]
 
     def _held_by(self, token: str) -> list[Execution]:
         held = [
@@ -162,7 +164,7 @@ class MemoryStore:
         queues = [self._queue(ask.namespace, lane) for lane in ask.lanes]
         taken: list[Execution] = []
         while len(taken) < ask.limit:
-            best = min((queue for queue in queues if queue), key=_head, default=None)
+            best = min((queue for queue in queues if queue), key=itemgetter(0), default=None)
             if best is None:
                 break
             # Taken before the next look: a queue may name the same row twice.
@@ -303,6 +305,8 @@ class MemoryStore:
         if row is None:
             return None
         attempts = self._attempts.get(id, {})
+        if want.payload and id not in self._payloads:
+            raise unreadable(id, MISSING_PAYLOAD)
         return Loaded(
             row,
             payload=self._payloads[id] if want.payload else b"",
@@ -325,8 +329,8 @@ class MemoryStore:
         if row is None:
             return None
         last = self._attempts.get(id, {}).get(row.attempt)
-        result = (last.result if last else None) or b""
-        return Ended(id, row.state, row.outcome_detail, row.outcome_category, result)
+        result = last.result if last else None
+        return ended(id, row.state, (row.outcome_detail, row.outcome_category), result)
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         with self._lock:
@@ -494,7 +498,3 @@ class MemoryStore:
 
 def _ready_key(row: Execution) -> ReadyKey:
     return (-row.priority, row.created_ms, row.id)
-
-
-def _head(queue: list[ReadyKey]) -> ReadyKey:
-    return queue[0]

@@ -29,7 +29,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution
 from flowfabric.core.retention import Purge
 from flowfabric.core.transition import Changeset
-from flowfabric.store.cursor import unreadable_flow
+from flowfabric.store.damage import unreadable_flow
 from flowfabric.store.upkeep import Size
 
 _replace_flow: Callable[..., Flow] = msgspec.structs.replace

@@ -21,8 +21,9 @@ from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
+from flowfabric.engine.inputs import Inputs
 from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
-from flowfabric.errors import FlowFabricError, StoreMismatch, StoreUnavailable
+from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
@@ -33,9 +34,9 @@ from flowfabric.worker.threads import DaemonThreads
 
 logger = logging.getLogger("flowfabric.worker")
 
-Handed = asyncio.Task[dict[ExecutionId, list[Passed]]]
+Handed = asyncio.Task[Inputs]
 # What upstreams hand to one: nothing, what is known here, or who is asked.
-Given = list[Passed] | Handed | None
+Given = list[Passed] | Corrupt | Handed | None
 
 IDLE_SECONDS = (0.1, 2.0)
 CANCEL_SECONDS = 5.0
@@ -196,6 +197,9 @@ class Worker:
         except StoreUnavailable as error:
             logger.warning("nothing could be claimed", extra={"error": error.code})
             return []
+        except Corrupt:
+            # What it took cannot be worked on; the engine has ended and logged it.
+            leases = []
         self._unanswered = None
         return leases
 
@@ -258,6 +262,8 @@ class Worker:
                 outcome = unknown_task(lease)
             elif isinstance(given, asyncio.Task) and (given := await _answer(given, lease)) is None:
                 outcome = Released(lease)
+            elif isinstance(given, Corrupt):
+                outcome = Failed(lease, Failure(str(given), given.code, fatal=True))
             else:
                 outcome = await run_attempt(
                     lease, handler, self._engine.progress, self._threads, passed=given or ()
@@ -371,8 +377,8 @@ class Worker:
             await asyncio.wait(tasks, timeout=seconds)
 
 
-async def _answer(handed: Handed, lease: Lease) -> list[Passed] | None:
-    """What one of those gets who were asked about; None when that could not be read."""
+async def _answer(handed: Handed, lease: Lease) -> list[Passed] | Corrupt | None:
+    """What one of those gets who were asked about; None when nobody could be asked now."""
     try:
         return (await asyncio.shield(handed)).get(lease.id, [])
     except FlowFabricError as error:

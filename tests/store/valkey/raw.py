@@ -52,14 +52,15 @@ async def columns(store: ValkeyStore, id: ExecutionId) -> dict[str, object]:
 
 def with_column(text: bytes, column: str, value: object) -> bytes:
     """The text of an execution with another value in a column."""
-    flow = str(value).encode() if column == "flow" else text[1 : text[0] + 1]
+    told = value if isinstance(value, bytes) else str(value).encode()
+    flow = told if column == "flow" else text[1 : text[0] + 1]
     texts: list[bytes] = []
     position = text[0] + 3
     for name in _FRONT:
         length = int.from_bytes(text[position : position + 2], "big")
         kept = text[position + 2 : position + 2 + length]
         position += 2 + length
-        texts.append(str(value).encode() if name == column else kept)
+        texts.append(told if name == column else kept)
     past = _front_length(text)
     numbers, count = bytearray(text[position : past - 3]), text[past - 2 : past]
     if column in _NUMBERS and isinstance(value, int | None):

@@ -254,6 +254,9 @@ def line_id(kind: LineKind, execution: str, generation: int = 0, about: str = ""
     return "/".join((kind, execution, str(generation), about))
 
 
+MISSING = "the record is missing"
+
+
 class Unreadable(msgspec.Struct, frozen=True):
     """A record of a flow that cannot be read: which table, and as much of its name as there is."""
 

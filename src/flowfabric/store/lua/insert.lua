@@ -60,7 +60,10 @@ local function owner_of(scope, item, seen)
   local bound = item.bound
   if bound and seen[bound] == nil then
     local cells = call('HMGET', bound, 'id', 'digest', 'until_ms')
-    local is_alive = cells[1] and tonumber(cells[3]) > tonumber(scope.now)
+    -- One whose end cannot be read is alive: nobody may take it from its owner.
+    local until_ms = tonumber(cells[3] or '')
+    local is_known = cells[1] or cells[2] or cells[3]
+    local is_alive = is_known and (not until_ms or until_ms > tonumber(scope.now))
     seen[bound] = is_alive and {cells[1], cells[2]} or false
   end
   if bound and seen[bound] then

@@ -58,6 +58,8 @@ register('shift_take', function(keys, args)
     local name, owner, until_ms, report = unpack(args, position, position + 3)
     local known = call('HGET', shifts, name)
     local holder, busy_ms, last = string.match(known or '- 0 ', '^(%S*) (%d+) (.*)$')
+    -- What cannot be read is nobody's.
+    holder, busy_ms, last = holder or '-', busy_ms or '0', last or ''
     if holder == owner or tonumber(busy_ms) <= tonumber(scope.now) then
       report = report == '' and last or report
       call('HSET', shifts, name, owner .. ' ' .. until_ms .. ' ' .. report)

@@ -11,10 +11,13 @@ import re
 from typing import NamedTuple
 
 from flowfabric.core.model import Event, Feed
+from flowfabric.core.states import State
 from flowfabric.errors import CursorExpired, InvalidInput
+from flowfabric.store.damage import event_of
 from flowfabric.store.postgres.driver import Connection, Record
-from flowfabric.store.postgres.rows import detail_of, state_of
 from flowfabric.store.postgres.statements import Argument, Statements
+
+STATES = [state.value for state in State]
 
 _CURSOR = re.compile(r"(.+):([0-9]{1,20})-([0-9]{1,19})", re.ASCII)
 _XID_MAX = 2**64 - 1
@@ -46,6 +49,7 @@ async def tail(connection: Connection, sql: Statements, feed: Feed) -> list[Even
         "seq": after.seq,
         "execution": feed.execution,
         "states": [state.value for state in feed.states] or None,
+        "known": STATES,
         "limit": 1 if feed.newest else feed.limit,
     }
     statement = sql.named("log_history" if one else "log_feed", "DESC" if feed.newest else "ASC")
@@ -70,14 +74,5 @@ def _require_whole(after: Place, floor: str) -> None:
 
 
 def _event(record: Record) -> Event:
-    xid, seq, id, at_ms, kind, state, attempt, epoch, detail = record[3:]
-    return Event(
-        cursor=f"{record[0]}:{xid}-{seq}",
-        execution=id,
-        at_ms=at_ms,
-        kind=kind,
-        state=state_of(state),
-        attempt=attempt,
-        epoch=epoch,
-        detail=detail_of(detail),
-    )
+    xid, seq, id, *cells = record[3:]
+    return event_of(f"{record[0]}:{xid}-{seq}", id, cells)

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery, Sight, View
 from flowfabric.core.ids import ExecutionId
-from flowfabric.store.cursor import unreadable_flow
+from flowfabric.store.damage import unreadable_flow
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import Reader
 from flowfabric.store.postgres.flow_statements import FlowStatements

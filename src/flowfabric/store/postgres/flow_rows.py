@@ -15,9 +15,10 @@ from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
 from flowfabric.core.model import Execution, Value
 from flowfabric.store.columns import MEMBER_COLUMNS
+from flowfabric.store.damage import names_of, problem_of
 from flowfabric.store.postgres.rows import Cell, Row, insert_cells, sql_type
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 # Two fields have names that are words of SQL.
 _RENAMED = {"group": "grp", "join": "joins"}
@@ -113,7 +114,8 @@ class Reader:
                 found.append(msgspec.convert(row, record))
             except msgspec.ValidationError as error:
                 name = " ".join(str(value) for value in row[_NAMED[kind]])
-                self.unreadable.append(Unreadable(kind, name, str(error)))
+                problem = problem_of(error, names_of(record))
+                self.unreadable.append(Unreadable(kind, name, problem))
         return found
 
 

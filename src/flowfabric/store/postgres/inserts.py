@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Inserted, Submission
 from flowfabric.store.columns import INSERT_COLUMNS, MEMBER_COLUMNS
+from flowfabric.store.damage import known_key
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection
@@ -120,4 +120,4 @@ def _keyed_answer(submission: Submission, known: tuple[str | None, str | None] |
     id, digest = known
     if id is None:
         return Inserted(submission.execution.id, created=False)
-    return Inserted(ExecutionId(id), created=False, digest=digest or "")
+    return known_key(id, digest)

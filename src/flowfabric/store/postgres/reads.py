@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Ended, Execution, Lane, Loaded, Query, Want
+from flowfabric.core.states import State
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.rows import (
     WIDTH,
@@ -17,6 +18,7 @@ from flowfabric.store.postgres.rows import (
 )
 from flowfabric.store.postgres.statements import Argument, Statements
 
+STATES = [state.value for state in State]
 # Greater than every id: ids are ASCII.
 _AFTER_ALL_IDS = "\x7f"
 _ATTEMPTS = WIDTH + 2
@@ -72,6 +74,7 @@ async def find(connection: Connection, sql: Statements, query: Query) -> list[Ex
         "lane": query.lane,
         "kind": query.kind,
         "states": [state.value for state in query.states] or None,
+        "known": STATES,
         "tag_keys": list(query.tags),
         "tag_values": list(query.tags.values()),
         "limit": query.limit,

@@ -13,10 +13,10 @@ from operator import attrgetter
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Attempt, Ended, Execution, Lane, Lease, Malformed, Value
+from flowfabric.core.model import Attempt, Ended, Execution, Lane, Lease, Malformed
 from flowfabric.core.states import State
 from flowfabric.store.columns import ATTEMPT_COLUMNS, COLUMNS, INSERT_COLUMNS
-from flowfabric.store.cursor import unreadable
+from flowfabric.store.damage import ended, in_column, lane_or_shut, problem_of, unreadable
 from flowfabric.store.postgres.driver import Record
 
 Cell = str | int | bool | bytes | None
@@ -42,7 +42,6 @@ WIDTH = len(COLUMNS)
 _ID, _REV, _FAILURES = (COLUMNS.index(name) for name in ("id", "rev", "failures"))
 _STATES = {state.value: state for state in State}
 _head = msgspec.json.Decoder(Execution)
-_detail = msgspec.json.Decoder(dict[str, Value])
 _tags = msgspec.json.Decoder(dict[str, str])
 encode = msgspec.json.Encoder().encode
 
@@ -102,7 +101,7 @@ def head_or_malformed(row: Row) -> Execution | Malformed:
             ExecutionId(str(row[_ID])),
             rev if isinstance(rev, int) else 0,
             failures if isinstance(failures, int) else 0,
-            str(error),
+            problem_of(error, COLUMNS),
         )
 
 
@@ -129,8 +128,8 @@ def ended_of(record: Record) -> Ended:
     id, state, detail, category, result = record
     known = _STATES.get(state)
     if known is None:
-        raise unreadable(id, f"unknown state {state!r}")
-    return Ended(id, known, detail, category, result or b"")
+        raise unreadable(id, in_column("state", f"Invalid enum value {state!r}"))
+    return ended(id, known, (detail, category), result)
 
 
 def attempt_of(id: ExecutionId, cells: Sequence[Cell]) -> Attempt:
@@ -138,7 +137,7 @@ def attempt_of(id: ExecutionId, cells: Sequence[Cell]) -> Attempt:
     try:
         return msgspec.convert({**named, "execution": id}, Attempt)
     except msgspec.ValidationError as error:
-        raise unreadable(id, str(error)) from None
+        raise unreadable(id, f"attempt {cells[0]!r}: {problem_of(error)}") from None
 
 
 def tags_of(text: str | None) -> dict[str, str]:
@@ -146,13 +145,4 @@ def tags_of(text: str | None) -> dict[str, str]:
 
 
 def lane_of(record: Record) -> Lane:
-    return msgspec.convert(tuple(record), Lane)
-
-
-def detail_of(text: str) -> dict[str, Value]:
-    return _detail.decode(text)
-
-
-def state_of(text: str) -> State:
-    """A line of a row whose state cannot be read is told as of a row that is being held."""
-    return _STATES.get(text, State.ACTIVE)
+    return lane_or_shut(*record)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from flowfabric.core.model import Shift
+from flowfabric.store.damage import shift_or_free
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.statements import Argument
@@ -22,8 +21,4 @@ async def take(connection: Connection, call: Call, asks: Sequence[Shift]) -> lis
     }
     statement = call.sql.named("shift_take")
     records = answered(await statement.fetch(connection, arguments), call)
-    return [
-        msgspec.convert(tuple(record)[2:], Shift)
-        for record in records
-        if record["name"] is not None
-    ]
+    return [shift_or_free(*tuple(record)[2:]) for record in records if record["name"] is not None]

@@ -15,7 +15,7 @@ ON CONFLICT (n, attempt) DO UPDATE SET
 -- The attempts of these executions.
 SELECT json_group_array(json_array(
     e.id, a.attempt, a.kind, a.lifecycle, a.worker, a.epoch, a.started_ms, a.ended_ms, a.detail,
-    a.category, hex(a.result), a.result IS NULL
+    a.category, iif(typeof(a.result) IN ('blob', 'null'), iif(a.result IS NULL, NULL, hex(a.result)), 0.5)
 ))
 FROM execution AS e CROSS JOIN attempt AS a ON a.n = e.n
 WHERE e.id IN (SELECT value FROM json_each(?1))
@@ -34,8 +34,10 @@ FROM execution AS e CROSS JOIN tag AS t ON t.n = e.n
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: idempotency_load@sqlite
--- Keys of a namespace that are still alive.
-SELECT json_group_array(json_array(key, id, digest)) FROM idempotency
+-- Keys of a namespace that are still alive; what is no text comes as nothing.
+SELECT json_group_array(json_array(
+    key, iif(typeof(id) = 'text', id, NULL), iif(typeof(digest) = 'text', digest, NULL)
+)) FROM idempotency
 WHERE namespace = ?1 AND key IN (SELECT value FROM json_each(?2)) AND until_ms > ?3
 
 -- name: idempotency_upsert@sqlite
@@ -100,8 +102,8 @@ SELECT pg_notify(:channel::text, :notice::text)
 INSERT INTO shift (name, owner, until_ms, report) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (name) DO UPDATE SET
     owner = excluded.owner, until_ms = excluded.until_ms,
-    report = iif(excluded.report = '', report, excluded.report)
-WHERE owner = excluded.owner OR until_ms <= ?5
+    report = iif(excluded.report = '' AND typeof(report) = 'text', report, excluded.report)
+WHERE owner = excluded.owner OR until_ms <= ?5 OR typeof(until_ms) <> 'integer'
 
 -- name: shift_list@sqlite
 -- Whose turn each duty is.

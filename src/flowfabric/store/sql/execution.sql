@@ -14,7 +14,10 @@ INSERT OR FAIL INTO payload (n, body) SELECT e.n, new.body FROM new CROSS JOIN e
 
 -- name: execution_ready@sqlite
 -- The best ready rows of one lane, without touching them.
-SELECT json_group_array(json_array(-priority, created_ms, id, n)) FROM (
+SELECT json_group_array(json_array(
+    CAST(-priority AS INTEGER), CAST(created_ms AS INTEGER),
+    iif(typeof(id) = 'text', id, ''), n
+)) FROM (
     SELECT priority, created_ms, id, n FROM execution
     WHERE namespace = ?1 AND lane = ?2 AND state IN ('waiting', 'orphaned', 'revoked')
     ORDER BY priority DESC, created_ms, id LIMIT ?3
@@ -22,7 +25,10 @@ SELECT json_group_array(json_array(-priority, created_ms, id, n)) FROM (
 
 -- name: execution_ready_one@sqlite
 -- One named execution, if it is ready in one of these lanes.
-SELECT json_group_array(json_array(-priority, created_ms, id, n)) FROM execution
+SELECT json_group_array(json_array(
+    CAST(-priority AS INTEGER), CAST(created_ms AS INTEGER),
+    iif(typeof(id) = 'text', id, ''), n
+)) FROM execution
 WHERE id = ?1 AND namespace = ?2 AND lane IN (SELECT value FROM json_each(?3))
   AND state IN ('waiting', 'orphaned', 'revoked')
 
@@ -51,9 +57,11 @@ UPDATE execution SET
 WHERE n IN (SELECT value FROM json_each(?1))
 
 -- name: execution_leases@sqlite
--- Claimed heads with their inputs.
-SELECT json_group_array(json_array(json_array({columns}), hex(p.body)))
-FROM execution AS e CROSS JOIN payload AS p ON p.n = e.n
+-- Claimed heads with their inputs, nothing for one whose input is missing.
+SELECT json_group_array(json_array(
+    json_array({columns}), iif(typeof(p.body) = 'blob', hex(p.body), NULL)
+))
+FROM execution AS e LEFT JOIN payload AS p ON p.n = e.n
 WHERE e.n IN (SELECT value FROM json_each(?1))
 
 -- name: execution_patch_held@sqlite
@@ -91,15 +99,16 @@ SELECT json_group_array(json_array({columns})) FROM execution AS e INDEXED BY sq
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: payload_load@sqlite
--- Inputs by id.
-SELECT json_group_array(json_array(e.id, hex(p.body)))
-FROM execution AS e CROSS JOIN payload AS p ON p.n = e.n
+-- Inputs by id, nothing for one whose input is missing.
+SELECT json_group_array(json_array(e.id, iif(typeof(p.body) = 'blob', hex(p.body), NULL)))
+FROM execution AS e LEFT JOIN payload AS p ON p.n = e.n
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: execution_ends@sqlite
 -- How executions ended, as far as a caller who waits for them needs to know.
 SELECT json_group_array(json_array(
-    e.id, e.state, e.outcome_detail, e.outcome_category, hex(a.result)
+    e.id, e.state, e.outcome_detail, e.outcome_category,
+    iif(typeof(a.result) = 'blob', hex(a.result), NULL)
 ))
 FROM execution AS e INDEXED BY sqlite_autoindex_execution_1
 LEFT JOIN attempt AS a ON a.n = e.n AND a.attempt = e.attempt
@@ -112,32 +121,23 @@ SELECT json_group_array(json_array({columns})) FROM (
     WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
 ) AS e
 
--- name: execution_due_ids@sqlite
--- Differs: only what can be read of any row, for when one of them spoils the answer.
-SELECT json_group_array(id) FROM (
-    SELECT id FROM execution INDEXED BY execution_due
-    WHERE due_ms <= ?1 ORDER BY due_ms, id LIMIT ?2
-)
-
--- name: execution_outline@sqlite
--- What can be read of any row.
-SELECT json_group_array(json_array(id, rev, failures)) FROM execution INDEXED BY sqlite_autoindex_execution_1
-WHERE id IN (SELECT value FROM json_each(?1))
-
 -- name: execution_next_due@sqlite
--- When the next timer passes.
-SELECT min(due_ms) FROM execution INDEXED BY execution_due WHERE due_ms > ?1
+-- When the next timer passes; what is no time sorts behind all of them.
+SELECT iif(typeof(min(due_ms)) = 'integer', min(due_ms), NULL)
+FROM execution INDEXED BY execution_due WHERE due_ms > ?1
 
 -- name: execution_find@sqlite
--- Heads that fit every condition that is set, in order of their ids.
+-- Heads that fit every condition that is set, in order of their ids. One in a state that nobody
+-- knows is in every one of them.
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT * FROM execution AS x
     WHERE id > ?1 AND id < ?2
       AND (?3 IS NULL OR namespace = ?3)
       AND (?4 IS NULL OR lane = ?4)
       AND (?5 IS NULL OR kind = ?5)
-      AND (?6 IS NULL OR state IN (SELECT value FROM json_each(?6)))
-      AND (flow = '' OR NOT EXISTS (SELECT 1 FROM flow AS f WHERE f.id = x.flow AND NOT f.is_open))
+      AND (?6 IS NULL OR state IN (SELECT value FROM json_each(?6))
+           OR state NOT IN (SELECT value FROM json_each(?9)))
+      AND (flow = '' OR NOT EXISTS (SELECT 1 FROM flow AS f WHERE f.id = x.flow AND f.is_open = 0))
       AND NOT EXISTS (
           SELECT 1 FROM json_each(?7) AS wanted
           WHERE NOT EXISTS (
@@ -477,13 +477,15 @@ FROM before AS b CROSS JOIN LATERAL (
 ORDER BY e.due_ms, e.id
 
 -- name: execution_find@postgres
--- Heads that fit every condition that is set, in order of their ids.
+-- Heads that fit every condition that is set, in order of their ids. One in a state that nobody
+-- knows is in every one of them.
 SELECT {heads} FROM {schema}.execution AS e
 WHERE e.id > :after::text AND e.id < :before::text
   AND (:namespace::text IS NULL OR e.namespace = :namespace::text)
   AND (:lane::text IS NULL OR e.lane = :lane::text)
   AND (:kind::text IS NULL OR e.kind = :kind::text)
-  AND (:states::text[] IS NULL OR e.state = ANY (:states::text[]))
+  AND (:states::text[] IS NULL OR e.state = ANY (:states::text[])
+       OR e.state <> ALL (:known::text[]))
   AND (e.flow = '' OR coalesce(
       (SELECT f.is_open FROM {schema}.flow AS f WHERE f.id = e.flow), true
   ))

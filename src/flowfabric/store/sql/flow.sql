@@ -5,7 +5,7 @@ INSERT OR FAIL INTO flow ({names}) SELECT * FROM new WHERE id IS NOT NULL ON CON
 
 -- name: flow_revs@sqlite
 -- What is compared with what was seen.
-SELECT json_group_object(id, rev) FROM flow WHERE id IN (SELECT value FROM json_each(?1))
+SELECT json_group_object(id, iif(typeof(rev) = 'integer', rev, NULL)) FROM flow WHERE id IN (SELECT value FROM json_each(?1))
 
 -- name: flow_present@sqlite
 -- Count those that are there: what is written is what they are.
@@ -23,11 +23,12 @@ SELECT json_group_array(json_array({columns})) FROM flow AS e
 WHERE e.id IN (SELECT value FROM json_each(?1))
 
 -- name: flow_find@sqlite
--- Flows that fit, in the order of their ids.
+-- Flows that fit, or are in a state that nobody knows, in the order of their ids.
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT * FROM flow
-    WHERE id > ?1 AND is_open AND (?2 IS NULL OR namespace = ?2) AND (?3 IS NULL OR name = ?3)
-      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4)))
+    WHERE id > ?1 AND is_open <> 0 AND (?2 IS NULL OR namespace = ?2) AND (?3 IS NULL OR name = ?3)
+      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4))
+           OR state NOT IN (SELECT value FROM json_each(?6)))
     ORDER BY id LIMIT ?5
 ) AS e
 
@@ -35,9 +36,10 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- Differs: only those that are not settled, which are few.
 SELECT json_group_array(json_array({columns})) FROM (
     SELECT * FROM flow INDEXED BY flow_unsettled
-    WHERE id > ?1 AND NOT settled AND is_open AND (?2 IS NULL OR namespace = ?2)
+    WHERE id > ?1 AND NOT settled AND is_open <> 0 AND (?2 IS NULL OR namespace = ?2)
       AND (?3 IS NULL OR name = ?3)
-      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4)))
+      AND (?4 IS NULL OR state IN (SELECT value FROM json_each(?4))
+           OR state NOT IN (SELECT value FROM json_each(?6)))
     ORDER BY id LIMIT ?5
 ) AS e
 
@@ -51,7 +53,7 @@ WITH RECURSIVE owner (id) AS (
 )
 SELECT json_group_array(id) FROM (
     SELECT f.id FROM owner CROSS JOIN flow AS f ON f.id = owner.id
-    WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = ''
+    WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = '' AND typeof(f.id) = 'text'
       AND EXISTS (SELECT 1 FROM line AS l WHERE l.flow = f.id AND l.next_try_ms <= ?2)
     LIMIT ?3
 )
@@ -68,6 +70,7 @@ WHERE f.busy_until_ms <= ?2 AND f.next_try_ms <= ?2 AND f.parked = ''
 SELECT json_group_array(id) FROM (
     SELECT id FROM flow INDEXED BY flow_due
     WHERE due_ms <= ?2 AND busy_until_ms <= ?2 AND next_try_ms <= ?2 AND parked = ''
+      AND typeof(id) = 'text'
     ORDER BY id <= ?1, id LIMIT ?3
 )
 
@@ -93,7 +96,7 @@ SELECT min(at_ms) FROM (
     UNION ALL
     SELECT min(f.busy_until_ms) FROM owner CROSS JOIN flow AS f ON f.id = owner.id
     WHERE f.busy_until_ms > ?1 AND f.parked = ''
-)
+) WHERE typeof(at_ms) = 'integer'
 
 -- name: flow_take@sqlite
 -- A lease of the dispatcher: not a change of what the flow says.
@@ -211,11 +214,12 @@ FROM json_each(?1) AS wanted CROSS JOIN edge_group AS e
     AND e.downstream = json_extract(wanted.value, '$[1]')
 
 -- name: member_page@sqlite
--- Members of a flow in these states, in the order of their ids.
+-- Members of a flow in these states, or in one that nobody knows, in the order of their ids.
 SELECT json_group_array(id) FROM (
     SELECT id FROM execution
     WHERE flow = ?1 AND flow <> '' AND id > ?2
-      AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3)))
+      AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3))
+           OR state NOT IN (SELECT value FROM json_each(?5)))
     ORDER BY id LIMIT ?4
 )
 
@@ -428,7 +432,7 @@ FROM {given} JOIN {schema}.execution AS e ON e.id = t.execution
 LEFT JOIN ({changed}) AS a ON a.id = t.execution WHERE {kept}
 
 -- name: flow_find@postgres
--- Flows that fit, in the order of their ids.
+-- Flows that fit, or are in a state that nobody knows, in the order of their ids.
 SELECT json_agg(json_build_array({flow_columns}) ORDER BY e.id)::text AS flows FROM (
     SELECT * FROM {schema}.flow AS f
     WHERE f.id > :after::text AND f.is_open{unsettled}

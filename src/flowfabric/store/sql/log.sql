@@ -9,7 +9,7 @@ FROM new CROSS JOIN execution AS e INDEXED BY sqlite_autoindex_execution_1 ON e.
 -- One line per claimed row, in the order they were taken: the list comes first in the join.
 INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail)
 SELECT e.n, ?2, ?3, e.state, e.attempt, e.epoch,
-       json_object('worker', e.worker, 'kind', e.next_kind)
+       json_object('worker', e.worker, 'kind', iif(typeof(e.next_kind) = 'text', e.next_kind, ''))
 FROM json_each(?1) AS taken CROSS JOIN execution AS e ON e.n = taken.value
 
 -- name: log_feed@sqlite
@@ -17,7 +17,8 @@ FROM json_each(?1) AS taken CROSS JOIN execution AS e ON e.n = taken.value
 SELECT json_group_array(json_array(seq, id, at_ms, kind, state, attempt, epoch, detail)) FROM (
     SELECT l.seq, e.id, l.at_ms, l.kind, l.state, l.attempt, l.epoch, l.detail
     FROM log AS l CROSS JOIN execution AS e ON e.n = l.n
-    WHERE l.seq > ?1 AND (?3 IS NULL OR l.state IN (SELECT value FROM json_each(?3)))
+    WHERE l.seq > ?1 AND (?3 IS NULL OR l.state IN (SELECT value FROM json_each(?3))
+                          OR l.state NOT IN (SELECT value FROM json_each(?4)))
     ORDER BY l.seq LIMIT ?2
 )
 
@@ -115,7 +116,8 @@ FROM life LEFT JOIN LATERAL (
            l.detail::text AS detail
     FROM {schema}.log AS l
     WHERE (l.xid, l.seq) > (:xid::text::xid8, :seq::bigint) AND l.xid < life.horizon
-      AND (:states::text[] IS NULL OR l.state = ANY (:states::text[]))
+      AND (:states::text[] IS NULL OR l.state = ANY (:states::text[])
+           OR l.state <> ALL (:known::text[]))
     ORDER BY l.xid {way}, l.seq {way} LIMIT :limit::bigint
 ) AS line ON true
 

@@ -2,7 +2,8 @@
 -- Executions on their own whose time has come, soonest first: what can be read of any row.
 SELECT json_group_array(json_array(id, rev)) FROM (
     SELECT id, rev FROM execution INDEXED BY execution_purge
-    WHERE purge_ms <= ?1 ORDER BY purge_ms, id LIMIT ?2
+    WHERE purge_ms <= ?1 AND typeof(rev) = 'integer' AND typeof(id) = 'text'
+    ORDER BY purge_ms, id LIMIT ?2
 )
 
 -- name: flow_departing@sqlite
@@ -15,7 +16,8 @@ SELECT json_group_array(json_array({columns})) FROM (
 -- name: purge_seen@sqlite
 -- Those of these executions that are as they were seen, and until when a key of theirs lives.
 SELECT json_group_array(json_array(e.n, e.id, (
-    SELECT ifnull(max(i.until_ms), 0) FROM idempotency AS i INDEXED BY idempotency_id
+    SELECT CAST(ifnull(max(i.until_ms), 0) AS INTEGER)
+    FROM idempotency AS i INDEXED BY idempotency_id
     WHERE i.id = e.id
 )))
 FROM json_each(?1) AS seen
@@ -95,9 +97,10 @@ SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'log_floor'
 -- name: flow_tally@sqlite
 -- How many members of these flows are in each state.
 SELECT json_group_array(json_array(flow, state, count)) FROM (
-    SELECT flow, state, count(*) AS count FROM execution
+    SELECT flow, iif(typeof(state) = 'text', state, 'unreadable') AS state, count(*) AS count
+    FROM execution
     WHERE flow IN (SELECT value FROM json_each(?1)) AND flow <> ''
-    GROUP BY flow, state
+    GROUP BY 1, 2
 )
 
 -- name: departing@postgres

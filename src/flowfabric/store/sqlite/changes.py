@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from flowfabric.core.flow.changes import Note
-from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submission, Value
 from flowfabric.core.transition import Held, LaneChange, Transition, lane_changed
 from flowfabric.store.columns import ATTEMPT_COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
+from flowfabric.store.damage import known_key
+from flowfabric.store.sqlite.beside_rows import decode_lanes
 from flowfabric.store.sqlite.flow_rows import LINE_NAMES
 from flowfabric.store.sqlite.patience import is_spoilt
 from flowfabric.store.sqlite.rows import (
@@ -23,13 +24,13 @@ from flowfabric.store.sqlite.rows import (
     attempt_row,
     cells,
     decode_heads,
-    decode_lanes,
     decode_leases,
     encode,
     head_row,
     ids_json,
     member_row,
 )
+from flowfabric.store.sqlite.spoilt import text_or_rows
 from flowfabric.store.sqlite.statements import (
     ALL_COLUMNS,
     Part,
@@ -46,8 +47,8 @@ LogRow = tuple[str, str, str]
 
 
 def load_heads(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, Execution]:
-    text = one_text(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
-    return {head.id: head for head in decode_heads(text)}
+    found = text_or_rows(connection, "execution_load", ids_json(ids), columns=ALL_COLUMNS)
+    return {head.id: head for head in decode_heads(found)}
 
 
 def insert(
@@ -104,8 +105,10 @@ def _known_keys(
     known: dict[tuple[str, str], Inserted] = {}
     for namespace, names in keys.items():
         text = one_text(connection, "idempotency_load", namespace, ids_json(names), now_ms)
-        for key, id, digest in msgspec.json.decode(text, type=list[tuple[str, str, str]]):
-            known[namespace, key] = Inserted(ExecutionId(id), created=False, digest=digest)
+        for key, id, digest in msgspec.json.decode(
+            text, type=list[tuple[str, str | None, str | None]]
+        ):
+            known[namespace, key] = known_key(id, digest)
     return known
 
 

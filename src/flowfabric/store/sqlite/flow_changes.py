@@ -20,13 +20,14 @@ from flowfabric.store.sqlite.flow_rows import (
     Reader,
 )
 from flowfabric.store.sqlite.rows import Row, ids_json
+from flowfabric.store.sqlite.spoilt import text_or_rows
 from flowfabric.store.sqlite.statements import Part, many, one_text, run
 
 _ids = msgspec.json.Decoder(list[str])
-_revs = msgspec.json.Decoder(dict[str, int])
+_revs = msgspec.json.Decoder(dict[str, int | None])
 
 
-def seen_revs(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> dict[str, int]:
+def seen_revs(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> dict[str, int | None]:
     """The revisions of every flow that these changesets name and that is there."""
     ids = [id for changes in batch for id in changes.owners]
     if not ids:
@@ -34,7 +35,7 @@ def seen_revs(connection: sqlite3.Connection, batch: Sequence[Changeset]) -> dic
     return _revs.decode(one_text(connection, "flow_revs", ids_json(ids)))
 
 
-def holds(changes: Changeset, revs: dict[str, int], existing: set[str]) -> bool:
+def holds(changes: Changeset, revs: dict[str, int | None], existing: set[str]) -> bool:
     return (
         all(flow.id not in revs for flow in changes.new_flows)
         and all(_is_as_seen(revs.get(flow.id), flow.rev) for flow in changes.flows)
@@ -95,16 +96,17 @@ def take(connection: sqlite3.Connection, turn: Turn) -> list[Pending | Unreadabl
     wanted = ids_json(ids)
     run(connection, "flow_take", wanted, turn.until_ms)
     reader = Reader()
-    flows = reader.flows(one_text(connection, "flow_load", wanted, columns=ALL_OF_FLOW))
-    text = one_text(connection, "line_due", wanted, turn.now_ms, turn.lines, columns=ALL_OF_LINE)
+    flows = reader.flows(text_or_rows(connection, "flow_load", wanted, columns=ALL_OF_FLOW))
+    due = (wanted, turn.now_ms, turn.lines)
+    lines = reader.lines(text_or_rows(connection, "line_due", *due, columns=ALL_OF_LINE))
     by_flow: dict[str, list[Line]] = {id: [] for id in ids}
-    for line in reader.lines(text):
+    for line in lines:
         by_flow[line.flow].append(line)
     known = {str(flow.id): flow for flow in flows}
     lost = reader.unreadable
     return [
-        Pending(known[id], lines, lost.get(id, [])) if id in known else lost[id][0]
-        for id, lines in by_flow.items()
+        Pending(known[id], mine, lost.get(id, [])) if id in known else lost[id][0]
+        for id, mine in by_flow.items()
     ]
 
 

@@ -9,11 +9,11 @@ from operator import attrgetter
 
 import msgspec
 
-from flowfabric.core.flow.model import Edge, Flow, Group, Line, Unreadable
+from flowfabric.core.flow.model import Edge, Flow, FlowState, Group, Line, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Members, Sight, View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Malformed
-from flowfabric.store.cursor import unreadable_flow
+from flowfabric.store.damage import unreadable_flow
 from flowfabric.store.sqlite.flow_rows import (
     ALL_OF_EDGE,
     ALL_OF_FLOW,
@@ -22,7 +22,8 @@ from flowfabric.store.sqlite.flow_rows import (
     Reader,
 )
 from flowfabric.store.sqlite.reads import current_rows
-from flowfabric.store.sqlite.rows import encode, ids_json
+from flowfabric.store.sqlite.rows import STATES, Rows, encode, ids_json
+from flowfabric.store.sqlite.spoilt import text_or_rows
 from flowfabric.store.sqlite.statements import one_text, run
 
 _ids = msgspec.json.Decoder(list[ExecutionId])
@@ -30,6 +31,7 @@ _counts = msgspec.json.Decoder(list[tuple[str, str, int]])
 _Key = tuple[str, str, str]
 # By when lines must be due and how many are wanted; None for all.
 _Lines = tuple[int, int] | None
+_FLOW_STATES = encode(list(FlowState)).decode()
 
 
 def next_turn(connection: sqlite3.Connection, now_ms: int) -> int | None:
@@ -46,7 +48,7 @@ class _Look:
         self.flows: dict[str, Flow] = {
             flow.id: flow
             for flow in self.reader.flows(
-                one_text(
+                text_or_rows(
                     connection,
                     "flow_load",
                     ids_json(sight.flow for sight in sights),
@@ -60,8 +62,8 @@ class _Look:
         self.heads: dict[str, Execution | Malformed] = {}
         self.tallies: dict[str, dict[str, int]] = {}
 
-    def text(self, name: str, ids: Iterable[str | tuple[str, str]], columns: str) -> str:
-        return one_text(self._connection, name, ids_json(ids), columns=columns)
+    def found(self, name: str, ids: Iterable[str | tuple[str, str]], columns: str) -> str | Rows:
+        return text_or_rows(self._connection, name, ids_json(ids), columns=columns)
 
     def add_edges(self, edges: Iterable[Edge]) -> None:
         for edge in edges:
@@ -74,10 +76,10 @@ class _Look:
 
 def find(connection: sqlite3.Connection, query: FlowQuery) -> list[Flow]:
     states = encode(query.states).decode() if query.states else None
-    wanted = (query.after, query.namespace, query.name, states, query.limit)
+    wanted = (query.after, query.namespace, query.name, states, query.limit, _FLOW_STATES)
     reader = Reader()
     name = "flow_find_unsettled" if query.unsettled else "flow_find"
-    found = reader.flows(one_text(connection, name, *wanted, columns=ALL_OF_FLOW))
+    found = reader.flows(text_or_rows(connection, name, *wanted, columns=ALL_OF_FLOW))
     for lost in chain.from_iterable(reader.unreadable.values()):
         raise unreadable_flow(lost.name, lost.problem)
     return sorted(found, key=attrgetter("id"))
@@ -102,7 +104,7 @@ def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View
     heads = [_heads(look, sight, page) for sight, page in zip(sights, pages, strict=True)]
     groups = dict.fromkeys((s.flow, id) for s in sights for id in _grouped(look, s))
     if groups:
-        for group in look.reader.groups(look.text("group_load", groups, ALL_OF_GROUP)):
+        for group in look.reader.groups(look.found("group_load", groups, ALL_OF_GROUP)):
             look.groups.setdefault(group.flow, []).append(group)
     wanted = dict.fromkeys(id for ids in heads for id in ids)
     if wanted:
@@ -110,7 +112,8 @@ def _graph(connection: sqlite3.Connection, sights: Sequence[Sight]) -> list[View
     _read_lines(connection, look, sights)
     counted = [sight.flow for sight in sights if sight.tally]
     if counted:
-        for flow, state, count in _counts.decode(look.text("flow_tally", counted, "")):
+        tally = one_text(connection, "flow_tally", ids_json(counted))
+        for flow, state, count in _counts.decode(tally):
             look.tallies.setdefault(flow, {})[state] = count
     return [
         _view(look, sight, page, ids) for sight, page, ids in zip(sights, pages, heads, strict=True)
@@ -138,22 +141,22 @@ def _heads(look: _Look, sight: Sight, page: Sequence[ExecutionId]) -> list[Execu
 def _read_edges(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
     for limit in {sight.edges for sight in sights if sight.leaving}:
         ids = ids_json((s.flow, id) for s in sights if s.edges == limit for id in s.leaving)
-        text = one_text(connection, "edge_leaving_few", ids, limit, columns=ALL_OF_EDGE)
         few = Reader()
-        edges = few.edges(text)
+        told = text_or_rows(connection, "edge_leaving_few", ids, limit, columns=ALL_OF_EDGE)
+        edges = few.edges(told)
         if len(edges) + sum(map(len, few.unreadable.values())) >= limit:
-            text = one_text(connection, "edge_leaving", ids, limit, columns=ALL_OF_EDGE)
-            edges = look.reader.edges(text)
+            told = text_or_rows(connection, "edge_leaving", ids, limit, columns=ALL_OF_EDGE)
+            edges = look.reader.edges(told)
         else:
             for flow, lost in few.unreadable.items():
                 look.reader.unreadable.setdefault(flow, []).extend(lost)
         look.add_edges(edges)
     entering = [(sight.flow, id) for sight in sights for id in sight.entering]
     if entering:
-        look.add_edges(look.reader.edges(look.text("edge_entering", entering, ALL_OF_EDGE)))
+        look.add_edges(look.reader.edges(look.found("edge_entering", entering, ALL_OF_EDGE)))
     whole = [sight.flow for sight in sights if sight.whole]
     if whole:
-        look.add_edges(look.reader.edges(look.text("edge_whole", whole, ALL_OF_EDGE)))
+        look.add_edges(look.reader.edges(look.found("edge_whole", whole, ALL_OF_EDGE)))
 
 
 def _read_lines(connection: sqlite3.Connection, look: _Look, sights: Sequence[Sight]) -> None:
@@ -164,10 +167,10 @@ def _read_lines(connection: sqlite3.Connection, look: _Look, sights: Sequence[Si
             asks.setdefault(_lines_of(sight), []).append(sight.flow)
     for ask, flows in asks.items():
         if ask is None:
-            text = look.text("line_load", flows, ALL_OF_LINE)
+            found = look.found("line_load", flows, ALL_OF_LINE)
         else:
-            text = one_text(connection, "line_due", ids_json(flows), *ask, columns=ALL_OF_LINE)
-        for line in look.reader.lines(text):
+            found = text_or_rows(connection, "line_due", ids_json(flows), *ask, columns=ALL_OF_LINE)
+        for line in look.reader.lines(found):
             look.lines.setdefault((line.flow, ask), []).append(line)
 
 
@@ -177,7 +180,8 @@ def _lines_of(sight: Sight) -> _Lines:
 
 def _page(connection: sqlite3.Connection, flow: str, page: Members) -> list[ExecutionId]:
     states = encode(page.states).decode() if page.states else None
-    return _ids.decode(one_text(connection, "member_page", flow, page.after, states, page.limit))
+    wanted = (flow, page.after, states, page.limit, STATES)
+    return _ids.decode(one_text(connection, "member_page", *wanted))
 
 
 def _view(

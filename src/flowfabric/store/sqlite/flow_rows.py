@@ -5,7 +5,7 @@ A record is a row as it is: its fields are in the order of the names here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -21,9 +21,10 @@ from flowfabric.core.flow.model import (
     Line,
     Unreadable,
 )
-from flowfabric.core.model import Value
+from flowfabric.store.damage import names_of, problem_of
+from flowfabric.store.sqlite.rows import Rows
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 # Two fields have names that are words of SQL.
 _RENAMED = {"group": "grp", "join": "joins"}
@@ -43,7 +44,7 @@ ALL_OF_LINE = _listed(LINE_NAMES)
 ALL_OF_EDGE = _listed(EDGE_NAMES)
 ALL_OF_GROUP = _listed(GROUP_NAMES)
 
-_raw = msgspec.json.Decoder(list[list[Value | float]])
+_raw = msgspec.json.Decoder(list[Sequence[object]])
 
 
 class Reader:
@@ -52,36 +53,40 @@ class Reader:
     def __init__(self) -> None:
         self.unreadable: dict[str, list[Unreadable]] = {}
 
-    def flows(self, text: str) -> list[Flow]:
-        return self._read(text, _flows, Flow, lambda row: f"flow {row[0]}")
+    def flows(self, found: str | Rows) -> list[Flow]:
+        return self._read(found, _flows, Flow, lambda row: f"flow {row[0]}")
 
-    def lines(self, text: str) -> list[Line]:
-        return self._read(text, _lines, Line, lambda row: f"line {row[2]}")
+    def lines(self, found: str | Rows) -> list[Line]:
+        return self._read(found, _lines, Line, lambda row: f"line {row[2]}")
 
-    def edges(self, text: str) -> list[Edge]:
-        return self._read(text, _edges, Edge, lambda row: f"edge {row[1]} {row[2]} {row[3]}")
+    def edges(self, found: str | Rows) -> list[Edge]:
+        return self._read(found, _edges, Edge, lambda row: f"edge {row[1]} {row[2]} {row[3]}")
 
-    def groups(self, text: str) -> list[Group]:
-        return self._read(text, _groups, Group, lambda row: f"group {row[1]} {row[2]}")
+    def groups(self, found: str | Rows) -> list[Group]:
+        return self._read(found, _groups, Group, lambda row: f"group {row[1]} {row[2]}")
 
     def _read(
         self,
-        text: str,
+        told: str | Rows,
         decoder: msgspec.json.Decoder[list[T]],
         kind: type[T],
-        name: Callable[[list[Value | float]], str],
+        name: Callable[[Sequence[object]], str],
     ) -> list[T]:
-        try:
-            return decoder.decode(text)
-        except msgspec.DecodeError:
-            rows = _raw.decode(text)
+        rows: Rows
+        if isinstance(told, str):
+            try:
+                return decoder.decode(told)
+            except msgspec.DecodeError:
+                rows = _raw.decode(told)
+        else:
+            rows = told
         found: list[T] = []
         for row in rows:
             try:
                 found.append(msgspec.convert(row, kind, strict=False))
             except msgspec.ValidationError as error:
                 table, _, rest = name(row).partition(" ")
-                lost = Unreadable(table, rest, str(error))
+                lost = Unreadable(table, rest, problem_of(error, names_of(kind)))
                 self.unreadable.setdefault(str(row[0]), []).append(lost)
         return found
 

@@ -11,6 +11,7 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.retention import Departing, Departure, FlowDeparture, Purge, Purged
 from flowfabric.store.sqlite.flow_rows import ALL_OF_FLOW, Reader
 from flowfabric.store.sqlite.rows import encode, ids_json
+from flowfabric.store.sqlite.spoilt import text_or_rows
 from flowfabric.store.sqlite.statements import one_text, run
 
 _departures = msgspec.json.Decoder(list[Departure])
@@ -27,7 +28,7 @@ _IN_ORDER = (
 
 def departing(connection: sqlite3.Connection, now_ms: int, limit: int) -> Departing:
     alone = one_text(connection, "execution_departing", now_ms, limit)
-    flows = one_text(connection, "flow_departing", now_ms, limit, columns=ALL_OF_FLOW)
+    flows = text_or_rows(connection, "flow_departing", now_ms, limit, columns=ALL_OF_FLOW)
     return Departing(_departures.decode(alone), Reader().flows(flows))
 
 

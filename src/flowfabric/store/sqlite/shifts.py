@@ -8,7 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from flowfabric.core.model import Shift
-from flowfabric.store.sqlite.statements import one_text, run
+from flowfabric.store.damage import shift_or_free
+from flowfabric.store.sqlite.spoilt import text_or_rows
+from flowfabric.store.sqlite.statements import run
+
+_rows = msgspec.json.Decoder(list[Sequence[object]])
 
 
 def take(connection: sqlite3.Connection, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
@@ -19,4 +23,6 @@ def take(connection: sqlite3.Connection, asks: Sequence[Shift], now_ms: int) -> 
 
 
 def known(connection: sqlite3.Connection) -> list[Shift]:
-    return msgspec.json.decode(one_text(connection, "shift_list"), type=list[Shift])
+    found = text_or_rows(connection, "shift_list")
+    rows = _rows.decode(found) if isinstance(found, str) else found
+    return [shift_or_free(str(name), *cells) for name, *cells in rows]

@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"\?(\d+)")
 
 
 @lru_cache(maxsize=256)
-def _plain(name: str, columns: str) -> tuple[str, tuple[int, ...]]:
+def plain(name: str, columns: str) -> tuple[str, tuple[int, ...]]:
     """The statement with plain marks, and which argument each takes.
 
     Some releases of Python warn when numbered marks are bound from a sequence.
@@ -37,7 +37,7 @@ def run(
     connection: sqlite3.Connection, name: str, *arguments: Cell, columns: str = ""
 ) -> sqlite3.Cursor:
     """A statement with numbered marks."""
-    text, order = _plain(name, columns)
+    text, order = plain(name, columns)
     return connection.execute(text, [arguments[position] for position in order])
 
 
@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 def one(name: str, *arguments: Cell) -> Statement:
     """A statement with numbered marks."""
-    text, order = _plain(name, "")
+    text, order = plain(name, "")
     return Statement(text, [arguments[position] for position in order])
 
 

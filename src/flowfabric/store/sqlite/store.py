@@ -58,10 +58,10 @@ from flowfabric.store.sqlite import (
     upkeep,
 )
 from flowfabric.store.sqlite import changes as sql
+from flowfabric.store.sqlite.beside_rows import decode_events
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
 from flowfabric.store.sqlite.patience import patiently, unavailable
-from flowfabric.store.sqlite.rows import decode_events
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.turns import TURNS
 from flowfabric.store.sqlite.watch import Watch

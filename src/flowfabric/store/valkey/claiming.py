@@ -14,9 +14,10 @@ from typing import NamedTuple
 from flowfabric.core.ids import PartitionCounts, execution_id, partition_of
 from flowfabric.core.model import Claim, Lease
 from flowfabric.errors import ClockSkew
+from flowfabric.store.damage import lease_or_unusable
 from flowfabric.store.valkey.answers import Answer, Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
-from flowfabric.store.valkey.codec import Taken, bytes_of, peek_of, scored, taken_of, uuid_of
+from flowfabric.store.valkey.codec import Taken, peek_of, scored, taken_of, text_of, uuid_of
 from flowfabric.store.valkey.heads import lease_of
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.link import Cell, Reply
@@ -124,7 +125,7 @@ class Claiming:
             for scope, lease in zip(scopes, leases, strict=True)
         ]
         bodies = await self._caller.all(calls)
-        return [Lease(e.head, bytes_of(body)) for e, body in zip(leases, bodies, strict=True)]
+        return [lease_or_unusable(e.head, text_of(b)) for e, b in zip(leases, bodies, strict=True)]
 
     def _cells(self, ask: Claim, moment: Moment, limit: int) -> tuple[Cell, ...]:
         lanes = tuple(dict.fromkeys(ask.lanes))

@@ -23,7 +23,14 @@ from flowfabric.core.model import (
     Shift,
 )
 from flowfabric.core.retention import Purged
-from flowfabric.core.states import LaneState, State
+from flowfabric.store.damage import (
+    MISSING_PAYLOAD,
+    in_column,
+    known_key,
+    lane_or_shut,
+    shift_or_free,
+    unreadable,
+)
 from flowfabric.store.valkey.heads import (
     attempt_of,
     head_of,
@@ -61,9 +68,6 @@ def parsers_of(record: type[msgspec.Struct]) -> dict[bytes, Parse]:
     return {name.encode(): _parser(hints[name]) for name in names}
 
 
-_STATES = {state.value.encode(): state for state in State}
-
-
 def uuid_of(id: ExecutionId) -> str:
     """The part of an id that is not its partition."""
     return id[-UUID_LENGTH:]
@@ -94,15 +98,11 @@ def taken_of(reply: Any) -> list[Taken]:
     ]
 
 
-def bytes_of(reply: Any) -> bytes:
-    return reply if isinstance(reply, bytes) else b""
-
-
 def inserted_of(id: ExecutionId, reply: Any) -> Inserted:
     if isinstance(reply, int):
         return Inserted(id, created=reply == 1, exists=reply >= 0)
-    owner, digest = reply
-    return Inserted(ExecutionId(owner.decode()), created=False, digest=digest.decode())
+    owner, digest = (None if cell is None else cell.decode(errors="replace") for cell in reply)
+    return known_key(owner, digest)
 
 
 def loaded_of(id: ExecutionId, reply: Any, *, payload: bool) -> Loaded | None:
@@ -111,33 +111,43 @@ def loaded_of(id: ExecutionId, reply: Any, *, payload: bool) -> Loaded | None:
     head = head_of(id, text)
     if head is None:
         return None
-    texts = sorted((key.decode(), value.decode()) for key, value in pairs_of(tags).items())
+    texts = sorted((key.decode(), _text(id, value)) for key, value in pairs_of(tags).items())
     tried = tuple(attempt_of(id, number, kept) for number, kept in attempts)
     inline = payload_of(text) if payload and body is None else body
+    if payload and inline is None:
+        raise unreadable(id, MISSING_PAYLOAD)
     return Loaded(head, inline or b"", dict(texts), tried)
+
+
+def _text(id: ExecutionId, cell: bytes) -> str:
+    try:
+        return cell.decode()
+    except UnicodeDecodeError as error:
+        raise unreadable(id, in_column("tag.value", str(error))) from None
 
 
 def lanes_of(reply: Any) -> list[Lane]:
     """Lanes by name; each is stored as its state and its revision."""
     lanes: list[Lane] = []
     for name, text in sorted(pairs_of(reply).items()):
-        state, _, rev = text.decode().partition(" ")
-        lanes.append(Lane(name.decode(), LaneState(state), int(rev)))
+        state, _, rev = text.decode(errors="replace").partition(" ")
+        lanes.append(lane_or_shut(name.decode(), state, _number(rev)))
     return lanes
+
+
+def _number(text: str) -> int | str:
+    """What is no number is left as it is, for the record to be refused."""
+    return int(text) if text.isdecimal() and text.isascii() else text
 
 
 def shifts_of(reply: Any) -> list[Shift]:
     """Shifts by name; each is stored as its owner, its end and its report."""
     shifts: list[Shift] = []
     for name, text in sorted(pairs_of(reply).items()):
-        owner, until_ms, report = text.decode().split(" ", 2)
-        shifts.append(Shift(name.decode(), owner, int(until_ms), report))
+        cells: list[object] = [*text.decode(errors="replace").split(" ", 2), "", ""]
+        owner, until_ms, report = cells[:3]
+        shifts.append(shift_or_free(name.decode(), owner, _number(str(until_ms)), report))
     return shifts
-
-
-def state_or_held(text: str) -> State:
-    """The state in a line of the log; one that cannot be read is told as being held."""
-    return _STATES.get(text.encode(), State.ACTIVE)
 
 
 def texts(reply: Any) -> list[str]:
@@ -181,7 +191,8 @@ def found_of(partition: int, reply: Any) -> tuple[str, list[Execution]]:
 def change_of(reply: Any) -> tuple[str, int, str, str]:
     """A queue's name, its partition, which version this is, and how it begins."""
     name, partition, version, score = reply
-    return name.decode(), int(partition), version.decode(), score.decode()
+    # A lane that is no text has no claimers who could be told of it.
+    return name.decode(errors="replace"), int(partition), version.decode(), score.decode()
 
 
 class Peek(NamedTuple):

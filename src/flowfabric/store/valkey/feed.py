@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from flowfabric.core.ids import ExecutionId, PartitionCounts, execution_id, partition_of
-from flowfabric.core.model import Event, Feed, Value
+from flowfabric.core.model import Event, Feed
 from flowfabric.core.states import State
 from flowfabric.errors import CursorExpired
+from flowfabric.store.damage import event_of
 from flowfabric.store.valkey.calls import Call, Caller, command
 from flowfabric.store.valkey.codec import (
     Write,
     feeds_of,
     newest_of,
-    state_or_held,
     text_of,
     texts,
     uuid_of,
@@ -33,8 +31,6 @@ from flowfabric.store.valkey.cursors import (
 from flowfabric.store.valkey.heads import history_of
 from flowfabric.store.valkey.merging import Line, Merge
 from flowfabric.store.valkey.writing import Keys
-
-_detail = msgspec.json.Decoder(dict[str, Value])
 
 
 class Ahead(NamedTuple):
@@ -153,13 +149,13 @@ class Log:
 
 def _event(partition: int, text: str, cursor: str) -> Event:
     state, uuid, at_ms, kind, attempt, epoch, detail = text.split("\t", 6)
-    return Event(
-        cursor=cursor,
-        execution=execution_id(partition, uuid),
-        at_ms=int(at_ms),
-        kind=kind,
-        state=state_or_held(state),
-        attempt=int(attempt),
-        epoch=int(epoch),
-        detail={} if detail == "{}" else _detail.decode(detail),
-    )
+    cells = (_number(at_ms), kind, state, _number(attempt), _number(epoch), detail)
+    return event_of(cursor, execution_id(partition, uuid), cells)
+
+
+def _number(text: str) -> int | str:
+    """What is no number is left as it is, for the line to be refused."""
+    try:
+        return int(text)
+    except ValueError:
+        return text

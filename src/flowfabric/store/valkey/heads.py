@@ -22,7 +22,7 @@ from flowfabric.core.model import (
     Malformed,
 )
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, State
-from flowfabric.store.cursor import unreadable
+from flowfabric.store.damage import ended, in_column, lease_or_unusable, problem_of, unreadable
 
 UNREADABLE = (LookupError, ValueError, TypeError, msgspec.MsgspecError)
 
@@ -164,7 +164,7 @@ def head_or_malformed(id: ExecutionId, text: bytes | None) -> Execution | Malfor
     try:
         return _head(id, text, _decode(_columns(text)))
     except UNREADABLE as error:
-        return _malformed(id, text, f"{type(error).__name__}: {error}")
+        return _malformed(id, text, problem_of(error, COLUMNS))
 
 
 def _malformed(id: ExecutionId, text: bytes, problem: str) -> Malformed:
@@ -203,13 +203,17 @@ def lease_of(id: ExecutionId, text: bytes) -> tuple[Lease | None, bool]:
         head = _head(id, text, kept)
     except UNREADABLE:
         return None, False
-    return Lease(head, _string(kept.payload)), kept.payload == _NOTHING
+    if kept.payload == _NOTHING:
+        return Lease(head), True
+    return lease_or_unusable(head, _string(kept.payload)), False
 
 
-def _string(raw: msgspec.Raw) -> bytes:
-    """The bytes of a string, behind what says how many there are."""
+def _string(raw: msgspec.Raw) -> bytes | None:
+    """The bytes of a string, behind what says how many there are; None for anything else."""
     text = bytes(raw)
-    return text[_STRINGS.get(text[0], 1) :] if text else b""
+    if not text or not (text[0] in _STRINGS or 0xA0 <= text[0] <= 0xBF):
+        return None
+    return text[_STRINGS.get(text[0], 1) :]
 
 
 def history_of(text: bytes | None) -> list[str]:
@@ -226,16 +230,17 @@ def history_of(text: bytes | None) -> list[str]:
         return []
 
 
-def payload_of(text: bytes) -> bytes:
-    """A payload that is among the columns."""
+def payload_of(text: bytes) -> bytes | None:
+    """A payload that is among the columns, if it is."""
     return _string(_decode(_columns(text)).payload)
 
 
 def attempt_of(id: ExecutionId, number: int, text: bytes) -> Attempt:
     try:
         kept = _decode_attempt(text)
+        result = _result(kept)
     except UNREADABLE as error:
-        raise unreadable(id, f"attempt {number}: {error}") from None
+        raise unreadable(id, _of_attempt(number, error)) from None
     return Attempt(
         execution=id,
         attempt=number,
@@ -247,18 +252,29 @@ def attempt_of(id: ExecutionId, number: int, text: bytes) -> Attempt:
         ended_ms=kept.ended_ms,
         detail=kept.detail,
         category=kept.category,
-        result=_result(kept),
+        result=result,
     )
 
 
+def _of_attempt(number: int, error: Exception) -> str:
+    return f"attempt {number}: {problem_of(error)}"
+
+
 def _result(kept: _KeptAttempt) -> bytes | None:
-    return None if kept.result in (_NOTHING, _NIL) else _string(kept.result)
+    if kept.result in (_NOTHING, _NIL):
+        return None
+    result = _string(kept.result)
+    if result is None:
+        raise ValueError(in_column("result", "Expected `bytes`"))
+    return result
 
 
 class End(NamedTuple):
     """How an execution stands, and which attempt has its result."""
 
-    ended: Ended
+    id: ExecutionId
+    state: State
+    told: tuple[str, str]
     attempt: int
 
 
@@ -268,16 +284,13 @@ def end_of(id: ExecutionId, text: bytes | None) -> End | None:
     try:
         kept = _decode_end(_columns(text))
     except UNREADABLE as error:
-        raise unreadable(id, str(error)) from None
-    return End(Ended(id, kept.state, kept.outcome_detail, kept.outcome_category), kept.attempt)
+        raise unreadable(id, problem_of(error)) from None
+    return End(id, kept.state, (kept.outcome_detail, kept.outcome_category), kept.attempt)
 
 
 def with_result(end: End, text: bytes | None) -> Ended:
-    if text is None:
-        return end.ended
     try:
-        kept = _decode_attempt(text)
+        result = None if text is None else _result(_decode_attempt(text))
     except UNREADABLE as error:
-        raise unreadable(end.ended.id, f"attempt {end.attempt}: {error}") from None
-    ended = end.ended
-    return Ended(ended.id, ended.state, ended.detail, ended.category, _result(kept) or b"")
+        raise unreadable(end.id, _of_attempt(end.attempt, error)) from None
+    return ended(end.id, end.state, end.told, result)

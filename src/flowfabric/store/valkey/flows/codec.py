@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
-from flowfabric.core.flow.model import Edge, EdgeState, Flow, Group, Line, Unreadable
+from flowfabric.core.flow.model import MISSING, Edge, EdgeState, Flow, Group, Line, Unreadable
 from flowfabric.core.flow.views import Pending, Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, execution_id
 from flowfabric.core.model import Execution, Malformed, Value
+from flowfabric.store.damage import in_column, problem_of
 from flowfabric.store.valkey.codec import UUID_LENGTH, cell_of, pairs_of, parsers_of, uuid_of
 from flowfabric.store.valkey.heads import UNREADABLE, head_or_malformed, usual_of
 from flowfabric.store.valkey.link import Cell
@@ -139,15 +140,21 @@ class _Reader:
         return execution_id(self._partition, text)
 
     def flow(self, reply: Any) -> Flow | None:
-        cells = pairs_of(reply)
+        fields: dict[str, Any] = {}
+        for name, cell in pairs_of(reply).items():
+            parse = _FLOW_PARSERS.get(name)
+            try:
+                if parse is not None:
+                    fields[name.decode()] = parse(cell)
+            except UNREADABLE:
+                problem = in_column(
+                    name.decode(), f"Invalid value {cell.decode(errors='replace')!r}"
+                )
+                self.unreadable.append(Unreadable("flow", self._flow, problem))
+                return None
         try:
-            fields = {
-                name.decode(): _FLOW_PARSERS[name](cell)
-                for name, cell in cells.items()
-                if name in _FLOW_PARSERS
-            }
             return Flow(**fields, id=self._flow)
-        except UNREADABLE as error:
+        except TypeError as error:
             self._lose("flow", self._flow, error)
             return None
 
@@ -169,7 +176,8 @@ class _Reader:
         named: Name = {"upstream": upstream, "downstream": downstream, "group": group}
         if not texts[0]:
             # The index of what leaves the upstream names it, and nobody has drawn it.
-            self._lose("edge", f"{upstream} {downstream} {group}", KeyError("not there"))
+            lost = Unreadable("edge", f"{upstream} {downstream} {group}", MISSING)
+            self.unreadable.append(lost)
             return None
         return self._record(Edge, f"{upstream} {downstream} {group}", named, texts)
 
@@ -213,11 +221,11 @@ class _Reader:
             values = {**usual, **fields, **named, "flow": self._flow}
             return msgspec.convert([values[column] for column in usual], kind)
         except UNREADABLE as error:
-            self._lose(kind.__name__.lower(), name, error)
+            self._lose(kind.__name__.lower(), name, error, tuple(usual))
             return None
 
-    def _lose(self, kind: str, name: str, error: Exception) -> None:
-        self.unreadable.append(Unreadable(kind, name, f"{type(error).__name__}: {error}"))
+    def _lose(self, kind: str, name: str, error: Exception, columns: Sequence[str] = ()) -> None:
+        self.unreadable.append(Unreadable(kind, name, problem_of(error, columns)))
 
 
 def view_of(sight: Sight, partition: int, reply: Any) -> View:

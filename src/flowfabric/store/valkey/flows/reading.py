@@ -13,7 +13,7 @@ from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, flow_partition
 from flowfabric.errors import InvalidInput
-from flowfabric.store.cursor import unreadable_flow
+from flowfabric.store.damage import unreadable_flow
 from flowfabric.store.valkey.answers import Change, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
 from flowfabric.store.valkey.codec import scored, uuid_of
