@@ -68,7 +68,9 @@ async def test_progress_is_seen_from_outside(app: App) -> None:
     assert (status.progress_pct, status.progress_message) == (40, "writing")
 
 
-@pytest.mark.parametrize(("pct", "told"), [(101, "percentage"), (-1, "percentage"), (33.3, "33.3")])
+@pytest.mark.parametrize(
+    ("pct", "told"), [(101, "101 is out of range"), (-1, "-1 is out of range"), (33.3, "33.3")]
+)
 async def test_progress_out_of_range_is_refused_and_nothing_is_written(
     app: App, pct: int, told: str
 ) -> None:
