@@ -21,8 +21,10 @@ from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError
+from flowfabric.store import upkeep
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
+from flowfabric.store.upkeep import Checkpointable
 
 logger = logging.getLogger("flowfabric.retention_trimmer")
 
@@ -52,10 +54,24 @@ class RetentionTrimmer:
     async def run_once(self) -> Swept:
         """One portion of what may go; `again` while there may be more."""
         try:
-            return await persistently(self._clock, self._sweep)
+            swept = await persistently(self._clock, self._sweep)
+            await self._checkpoint()
+            return swept
         except FlowFabricError as error:
             logger.warning("what may go could not be removed", extra={"error": error.code})
             return Swept(errors=1)
+
+    async def _checkpoint(self) -> None:
+        """What is written and what was removed leaves the log, also when nobody writes any more."""
+        if isinstance(self._store, Checkpointable):
+            left = await self._store.checkpoint()
+            if left >= upkeep.LOG_ALARM_BYTES:
+                logger.error(
+                    "the write-ahead log holds %d MB that cannot be moved into the file: a program "
+                    "reads an old state of it",
+                    left // 1_000_000,
+                    extra={"log_bytes": left},
+                )
 
     async def _sweep(self, _: bool) -> Swept:
         asked_ms = self._clock.now_ms()

@@ -14,6 +14,8 @@ import msgspec
 
 # Parts that belong to nobody who goes: lanes, and what a store keeps for itself once it was used.
 LASTING = ("lane", "feed", "partition", "shared")
+# A log of so many bytes that nobody can empty: four times what is left to gather by itself.
+LOG_ALARM_BYTES = 64_000_000
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -57,6 +59,16 @@ class Copyable(Protocol):
 
         The copy is a life of its own: cursors of the original are `CursorExpired` there.
         """
+        ...
+
+
+@runtime_checkable
+class Checkpointable(Protocol):
+    """A store whose writes go to a log first, which somebody has to move to where they belong."""
+
+    async def checkpoint(self) -> int:
+        """Move what the log holds and nobody reads any more, without keeping anybody waiting;
+        answers how many bytes had to stay."""
         ...
 
 

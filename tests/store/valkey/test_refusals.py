@@ -13,6 +13,7 @@ from flowfabric.core.model import Query
 from flowfabric.core.states import State
 from flowfabric.errors import FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.store import open_store
+from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import ask, order, submissions
 from flowfabric.testing.conformance.steps import apply, contents, head, put, put_and_take
@@ -226,3 +227,21 @@ async def test_a_store_that_was_closed_says_so(opener: Opener, server: ValkeySer
         await store.find(Query())
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.lanes("", 1)
+
+
+@pytest.mark.parametrize(("least", "is_told"), [("0", True), ("1", True), ("2", False)])
+async def test_a_server_that_writes_with_fewer_replicas_than_asked_for_is_told_of(
+    least: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with valkey_server({"min-replicas-to-write": least}) as server:
+        store = open_store(f"{server.url}?replicas=2")
+        assert isinstance(store, ValkeyStore)
+        await store.network.reach()
+        await store.close()
+        plain = open_store(server.url)
+        assert isinstance(plain, ValkeyStore)
+        await plain.network.reach()
+        await plain.close()
+    told = [each.message for each in caplog.records if "min-replicas-to-write" in each.message]
+    assert len(told) == is_told
+    assert all("CONFIG SET min-replicas-to-write 2" in text for text in told)

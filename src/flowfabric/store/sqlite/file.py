@@ -21,6 +21,7 @@ from flowfabric.store.queries import migrations
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.statements import one_text, run
 from flowfabric.store.sqlite.watch import refuse_version
+from flowfabric.store.upkeep import LOG_ALARM_BYTES
 
 APPLICATION_ID = 0x46464250
 SQLITE_FLOOR = (3, 35, 0)
@@ -69,6 +70,7 @@ def connect(path: str, synchronous: str) -> CountingConnection:
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_ALARM_BYTES}")
     except sqlite3.Error:
         connection.close()
         raise

@@ -67,7 +67,7 @@ from flowfabric.store.sqlite.turns import TURNS
 from flowfabric.store.sqlite.watch import Watch
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.store.trips import Trips
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import Hindrance, Size
 
 T = TypeVar("T")
 
@@ -322,6 +322,14 @@ class SqliteStore:
 
     async def sizes(self) -> list[Size]:
         return await asyncio.to_thread(upkeep.sizes, self.path)
+
+    async def checkpoint(self) -> int:
+        return await asyncio.to_thread(upkeep.checkpoint, self.path)
+
+    async def hindrances(self, older_than_ms: int) -> list[Hindrance]:
+        """By how much, not for how long: a log that is emptied now and then never gets there."""
+        del older_than_ms
+        return await asyncio.to_thread(upkeep.hindrances, self.path)
 
     async def drop(self) -> None:
         await self.close()

@@ -20,7 +20,7 @@ from flowfabric.store.sqlite.file import make_private, schema_version
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.watch import refuse_version
-from flowfabric.store.upkeep import Size
+from flowfabric.store.upkeep import LOG_ALARM_BYTES, Hindrance, Size
 
 LOG_NAME = "write-ahead log"
 REST_NAME = "free and unassigned"
@@ -54,6 +54,28 @@ def sizes(path: str) -> list[Size]:
     log = _length(path + "-wal")
     rest = max(whole - sum(size.bytes for size in tables), 0)
     return [*tables, Size(REST_NAME, 0, rest), Size(LOG_NAME, 0, log)]
+
+
+def checkpoint(path: str) -> int:
+    if not Path(path).exists():
+        return 0
+    with _looking(path) as connection:
+        _, frames, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+    left: int = max(frames - moved, 0) * page
+    return left
+
+
+def hindrances(path: str) -> list[Hindrance]:
+    """A log that cannot be emptied grows for as long as somebody reads an old state of the file."""
+    left = checkpoint(path)
+    if left < LOG_ALARM_BYTES:
+        return []
+    sentence = (
+        f"holds {left // 1_000_000} MB that cannot be moved into the file, because a program reads "
+        "an old state of it; end what has had the file open for long (fuser, lsof)"
+    )
+    return [Hindrance(f"{path}-wal", sentence)]
 
 
 def backup(path: str, target: Path) -> None:

@@ -21,6 +21,7 @@ from flowfabric.store.valkey.trouble import unavailable
 logger = logging.getLogger("flowfabric.store.valkey")
 
 CONNECT_SECONDS = 3.0
+MIN_REPLICAS = "min-replicas-to-write"
 _OLDEST = {"valkey": (7, 2), "redis": (7, 0)}
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
@@ -136,6 +137,23 @@ def _require_version(facts: Facts, place: Place) -> None:
             f"{place} is {facts.name} {facts.version}, which is too old: "
             "it takes Valkey 7.2 or Redis 7.0",
             hint="upgrade the server; functions came with these versions",
+        )
+
+
+async def warn_of_replicas(link: Link, address: Address, place: Place) -> None:
+    """With `?replicas=N`: whether a primary that was cut off from its replicas stops taking writes,
+    which nobody could confirm any more."""
+    (reply,) = await link.ask([pack("CONFIG", "GET", MIN_REPLICAS)])
+    if isinstance(reply, ReplyError):
+        logger.warning("%s does not tell its %s: allow the user CONFIG GET", place, MIN_REPLICAS)
+        return
+    cells = reply if isinstance(reply, list) else []
+    least = int(cells[1]) if len(cells) > 1 and isinstance(cells[1], bytes) else 0
+    if least < address.replicas:
+        logger.warning(
+            "%s goes on taking writes with fewer replicas than ?replicas=%d asks for: "
+            "CONFIG SET %s %d (it is %d)",
+            *(place, address.replicas, MIN_REPLICAS, address.replicas, least),
         )
 
 

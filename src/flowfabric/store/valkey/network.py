@@ -13,7 +13,12 @@ from contextlib import suppress
 
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.valkey.address import Address, Place
-from flowfabric.store.valkey.connecting import connect, require_fit, warn_of_loss
+from flowfabric.store.valkey.connecting import (
+    connect,
+    require_fit,
+    warn_of_loss,
+    warn_of_replicas,
+)
 from flowfabric.store.valkey.library import load_library
 from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.slots import SLOTS, Slots, read_slots, unserved
@@ -98,6 +103,8 @@ class Network:
         self._lives[place] = facts.life
         if known is None:
             warn_of_loss(facts, place)
+            if self.address.replicas and not facts.is_replica:
+                await warn_of_replicas(link, self.address, place)
         elif known != facts.life:
             self._on_new_life()
         return link
