@@ -216,6 +216,37 @@ def fanout(
 
 
 @bench.command()
+def fanin(
+    *,
+    store: Store = "sqlite",
+    width: Width = 20,
+    repeat: Repeat = 40,
+    apart: Annotated[
+        bool,
+        typer.Option("--apart", help="End members in some processes, dispatch them in another."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Measure how long a join waits for its release after its last member.
+
+    The times are those of the log. With --apart members are ended by processes that dispatch
+    nothing, and what follows from an end is found by another process.
+
+    \b
+    Examples:
+      ff bench fanin --store postgres --apart
+      ff bench fanin --store sqlite --width 100 --json
+    """
+    from flowfabric.cli.bench import fanin as bench_fanin
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        figures = _run(bench_fanin.run(target, width, repeat, is_apart=apart))
+        show_figures("fanin", figures, target, as_json=json)
+
+
+@bench.command()
 def siblings(
     *, store: Store = "sqlite", width: Width = 100, repeat: Repeat = 30, json: Json = False
 ) -> None:
