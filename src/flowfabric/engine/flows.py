@@ -25,7 +25,7 @@ from flowfabric.core.flow.model import (
     Line,
     LineKind,
 )
-from flowfabric.core.flow.summary import FlowSnapshot, Summary, snapshot
+from flowfabric.core.flow.summary import FlowSnapshot, Summary, is_unjudged, snapshot
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Execution, Lease, without_token
@@ -41,6 +41,7 @@ from flowfabric.engine.flow_cancelling import (
     FlowCancel,
     FlowCancelling,
 )
+from flowfabric.engine.flow_outcomes import FlowOutcomes
 from flowfabric.engine.flow_reading import FlowReading
 from flowfabric.engine.flow_replaying import FlowReplaying
 from flowfabric.engine.flow_staging import SMALL, FlowStaging, require_same
@@ -103,6 +104,7 @@ class Flows:
         self._dispatcher = dispatcher
         self._writes = FlowWrites(store, clock)
         self._staging = FlowStaging(store, clock)
+        self._outcomes = FlowOutcomes(store)
         self._submits: Batcher[Plan, bool] = Batcher(
             self._submit, limit=TOGETHER, weigh=_size, in_flight=FLIGHTS
         )
@@ -172,7 +174,10 @@ class Flows:
     async def status(self, id: FlowId) -> FlowSnapshot:
         """The flow and how its members stand, counted in the same moment."""
         flow, view = await self._writes.view(Sight(flow=id, tally=True, lines=True))
-        return snapshot(flow, view.tally, self._clock.now_ms(), view.lines)
+        seen = snapshot(flow, view.tally, self._clock.now_ms(), view.lines)
+        if not is_unjudged(seen):
+            return seen
+        return msgspec.structs.replace(seen, outcome=await self._outcomes.judge(id))
 
     async def summary(self, id: FlowId) -> Summary:
         """How many of its members are in which public state now, and what that makes of it."""

@@ -46,6 +46,7 @@ from flowfabric.core.model import Claim, Execution
 from flowfabric.core.states import State
 from flowfabric.core.transition import Changeset, Transition
 from flowfabric.engine import dispatch_log, telemetry
+from flowfabric.engine.flow_outcomes import FlowOutcomes
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.reopening import Reopening
 from flowfabric.engine.telemetry import Telemetry
@@ -146,6 +147,7 @@ class Rounds:
         self._counts = counts
         self._known = known or KnownFlows()
         self._reopening = Reopening(store)
+        self._outcomes = FlowOutcomes(store)
 
     async def run(
         self, jobs: Sequence[Job], time: Callable[[], int], lease_ms: int = 0
@@ -169,6 +171,9 @@ class Rounds:
         for work in works:
             if work.flow.id in walks:
                 await self._reopening.go_on(work, walks[work.flow.id])
+        for (job, _), work in zip(live, works, strict=True):
+            if work.is_to_be_judged:
+                work.outcome = await self._outcomes.judge(work.flow.id, job.ended)
         if time() - now_ms > AGE_LIMIT_MS and weight(jobs) > 1:
             raise Outlived
         busy_until_ms = now_ms + lease_ms if lease_ms else 0

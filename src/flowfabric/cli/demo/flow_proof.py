@@ -12,7 +12,10 @@ import msgspec
 from flowfabric.cli.demo.notes import Effect, Note
 from flowfabric.cli.demo.premiere import LOSERS, SKIPPED
 from flowfabric.cli.demo.wanted import Started
-from flowfabric.core.flow.siblings import CancelReason
+from flowfabric.core.flow.model import CancelReason
+from flowfabric.core.flow.outcome import FlowOutcome
+from flowfabric.core.flow.summary import FlowSnapshot
+from flowfabric.core.ids import FlowId
 from flowfabric.core.states import AttemptLifecycle, PublicState
 from flowfabric.engine.engine import Engine
 
@@ -28,9 +31,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowProof(msgspec.Struct, frozen=True):
-    """The members by label, in the order of the tree."""
+    """The members by label, in the order of the tree, and what they make of the flow."""
 
     members: dict[str, Member]
+    status: FlowSnapshot | None = None
 
     def problems(self) -> list[str]:
         """What states and results alone do not show; those are compared for every execution."""
@@ -44,6 +48,8 @@ class FlowProof(msgspec.Struct, frozen=True):
             for label in LOSERS
             if label in self.members and self.members[label].detail != CancelReason.SATISFIED
         ]
+        if self.status is not None and self.status.outcome is not FlowOutcome.SUCCESS:
+            found.append(f"the outcome of the flow is {self.status.outcome}")
         skipped = self.members.get(SKIPPED)
         if skipped is not None and (skipped.attempts or skipped.effects):
             found.append(f"{SKIPPED} ran, although it was to be skipped")
@@ -73,4 +79,8 @@ async def prove_flow(
             detail=str(await handle.result()) if is_done else head.outcome_detail,
             stopped=bool(stopped),
         )
-    return FlowProof(members)
+    there = [handle.id for wanted, handle in started if wanted.label in members]
+    if not there:
+        return FlowProof(members)
+    flow = (await engine.read.load(there[0])).head.flow
+    return FlowProof(members, await engine.flows.status(FlowId(flow)))

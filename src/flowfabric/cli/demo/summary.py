@@ -74,6 +74,13 @@ def _telling(flow: FlowProof) -> tree.Tell:
     return told
 
 
+def _absorbed(flow: FlowProof) -> str:
+    """Why those count for nothing that did not succeed."""
+    cancelled = sum(member.state is PublicState.CANCELLED for member in flow.members.values())
+    failed = sum(member.state is PublicState.FAILED for member in flow.members.values())
+    return f"with {cancelled} losers of races, and {failed} failure that a branch dealt with"
+
+
 def _flow_rows(flow: FlowProof) -> list[tuple[str, str]]:
     answer = flow.members.get(premiere.WINNER)
     text = flow.members.get(premiere.DOWNSTREAM)
@@ -83,7 +90,10 @@ def _flow_rows(flow: FlowProof) -> list[tuple[str, str]]:
     stopped = [label for label, member in flow.members.items() if member.stopped]
     passed_on = "passed on" if answer.detail in text.detail else "NOT passed on"
     ran = f"{skipped.attempts} attempts, {skipped.effects} effects"
+    status = flow.status
+    rows = [] if status is None else [("flow", f"outcome {status.outcome}, {_absorbed(flow)}")]
     return [
+        *rows,
         ("race", f"{premiere.WINNER} won; its answer was {passed_on} to {premiere.DOWNSTREAM}"),
         ("stopped", f"while they ran: {', '.join(stopped) or 'nobody'}"),
         ("skipped", f"{premiere.SKIPPED} never ran: {ran}"),

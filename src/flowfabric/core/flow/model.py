@@ -67,6 +67,13 @@ class OnSatisfied(StrEnum):
     LET_RUN = "let_run"
 
 
+class CancelReason(StrEnum):
+    """Why an upstream of a decided group was cancelled."""
+
+    SATISFIED = "sibling_quorum_satisfied"
+    IMPOSSIBLE = "sibling_quorum_impossible"
+
+
 class OnImpossible(StrEnum):
     SKIP = "skip"
     RESUME = "resume"

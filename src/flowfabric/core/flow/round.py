@@ -12,13 +12,15 @@ from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
 from flowfabric.core.flow.model import (
     Edge,
     Flow,
+    FlowState,
     Group,
     GroupKey,
     Line,
     LineKind,
     line_id,
 )
-from flowfabric.core.flow.settling import COUNTERS, settled
+from flowfabric.core.flow.outcome import FlowOutcome
+from flowfabric.core.flow.settling import BAD, COUNTERS, settled
 from flowfabric.core.flow.views import View
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Submission, Value
@@ -50,6 +52,7 @@ class Round:
         self.lines: list[Line] = []
         self.done: list[Line] = []
         self.notes: list[Note] = []
+        self.outcome = FlowOutcome.PENDING
         self._groups: dict[ExecutionId, dict[str, Group]] = {}
         self._heads: dict[ExecutionId, Execution] = {}
 
@@ -129,14 +132,27 @@ class Round:
         flow = self.flow
         if not self.counted and "total" not in self.patch:
             return {}
-        total = int(self.patch.get("total") or flow.total)
-        if self.ended != total and not flow.settled:
+        if self.ended != self._total and not flow.settled:
             return {}
-        ends = {
-            outcome: getattr(flow, name) + self.counted.get(name, 0)
+        return settled(flow, self._ends(), self._total, self.now_ms, outcome=self.outcome)
+
+    @property
+    def is_to_be_judged(self) -> bool:
+        """Whether the flow settles with this round, and not everything in it succeeded."""
+        if not self.counted or self.ended != self._total:
+            return False
+        ends = self._ends()
+        return self.flow.state is FlowState.OPEN and any(ends[each] for each in BAD)
+
+    @property
+    def _total(self) -> int:
+        return int(self.patch.get("total") or self.flow.total)
+
+    def _ends(self) -> dict[Outcome, int]:
+        return {
+            outcome: getattr(self.flow, name) + self.counted.get(name, 0)
             for outcome, name in COUNTERS.items()
         }
-        return settled(flow, ends, total, self.now_ms)
 
     @property
     def ended(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from flowfabric.core.flow.model import Flow
+from flowfabric.core.flow.outcome import FlowOutcome
 from flowfabric.core.flow.summary import encode_summary, summarize
 from flowfabric.core.model import Value
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
@@ -24,16 +25,28 @@ COUNTERS: dict[Outcome, str] = {
     Outcome.SKIPPED: "skipped",
 }
 
+BAD = (Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED)
+
 _retention = msgspec.json.Decoder(RetentionPolicy)
 
 
-def settled(flow: Flow, ends: Mapping[Outcome, int], total: int, now_ms: int) -> dict[str, Value]:
-    """The columns to write when so many of `total` members have ended in each way."""
+def settled(
+    flow: Flow,
+    ends: Mapping[Outcome, int],
+    total: int,
+    now_ms: int,
+    *,
+    outcome: FlowOutcome = FlowOutcome.PENDING,
+) -> dict[str, Value]:
+    """The columns to write when so many of `total` members have ended in each way. Without bad
+    ends the outcome is a success; else it is the one that was judged, or to be judged later."""
+    if not any(ends.get(each) for each in BAD):
+        outcome = FlowOutcome.SUCCESS
     if sum(ends.values()) == total:
         tally = {COUNTERS[outcome]: count for outcome, count in ends.items() if count}
         return {
             "settled": True,
-            "summary": encode_summary(summarize(tally, now_ms)),
+            "summary": encode_summary(summarize(tally, now_ms), outcome),
             "purge_ms": purge_ms_of(flow, ends, now_ms),
         }
     return {"settled": False, "purge_ms": None} if flow.settled else {}

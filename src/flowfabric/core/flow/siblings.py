@@ -16,6 +16,7 @@ import msgspec
 from flowfabric.core.flow.changes import Resolution
 from flowfabric.core.flow.edges import wants_success
 from flowfabric.core.flow.model import (
+    CancelReason,
     Edge,
     EdgeState,
     Group,
@@ -37,11 +38,6 @@ from flowfabric.core.transition import Transition
 CHUNK = 500
 _CHOICES = frozenset({Join.ANY_OF, Join.QUORUM})
 _DECIDED = frozenset({GroupState.SATISFIED, GroupState.IMPOSSIBLE})
-
-
-class CancelReason(StrEnum):
-    SATISFIED = "sibling_quorum_satisfied"
-    IMPOSSIBLE = "sibling_quorum_impossible"
 
 
 class Action(StrEnum):

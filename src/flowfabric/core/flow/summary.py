@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 
 from flowfabric.core.flow.model import Flow, FlowState, Line, LineKind
+from flowfabric.core.flow.outcome import FlowOutcome
 from flowfabric.core.states import PUBLIC, PublicState
 
 
@@ -98,12 +100,14 @@ def _derive(counts: Mapping[PublicState, int], total: int) -> FlowStatus:
 class FlowSnapshot(msgspec.Struct, frozen=True):
     """A flow in one moment. `state` is what people are shown: a cancelled flow is cancelled,
     whatever its members do; else it is what they make of it. `cancel_requested_ms`: when its cancel
-    was asked for, also while that is still to be carried out."""
+    was asked for, also while that is still to be carried out. `outcome` is what came of it: success
+    also where whatever did not succeed was absorbed."""
 
     state: FlowStatus
     summary: Summary
     flow: Flow
     cancel_requested_ms: int | None = None
+    outcome: FlowOutcome = FlowOutcome.PENDING
 
 
 def snapshot(
@@ -115,14 +119,51 @@ def snapshot(
     state = FlowStatus.CANCELLED if is_cancelled else summary.public_flow_state
     wishes = (line.at_ms for line in lines if line.kind is LineKind.REQUEST_CANCEL)
     requested_ms = flow.cancelled_ms if is_cancelled else min(wishes, default=None)
-    return FlowSnapshot(state, summary, flow, requested_ms)
+    return FlowSnapshot(state, summary, flow, requested_ms, _outcome(flow, state))
+
+
+def _outcome(flow: Flow, state: FlowStatus) -> FlowOutcome:
+    match state:
+        case FlowStatus.CANCELLED:
+            return FlowOutcome.CANCELLED
+        case FlowStatus.COMPLETED:
+            return FlowOutcome.SUCCESS
+        case FlowStatus.FAILED:
+            return stored_outcome(flow) if flow.settled else FlowOutcome.PENDING
+        case FlowStatus.OPEN | FlowStatus.RUNNING | FlowStatus.BLOCKED:
+            return FlowOutcome.PENDING
+        case _:
+            assert_never(state)
+
+
+def is_unjudged(seen: FlowSnapshot) -> bool:
+    """Whether it has settled and what is stored does not say with which outcome."""
+    return seen.flow.settled and seen.outcome is FlowOutcome.PENDING
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored beside the summary itself."""
+
+    outcome: FlowOutcome = FlowOutcome.PENDING
 
 
 _summary = msgspec.json.Decoder(Summary)
+_kept = msgspec.json.Decoder(_Kept)
 
 
-def encode_summary(summary: Summary) -> str:
-    return msgspec.json.encode(summary).decode()
+def encode_summary(summary: Summary, outcome: FlowOutcome = FlowOutcome.PENDING) -> str:
+    """The stored text: the summary, and the outcome if it is known."""
+    if outcome is FlowOutcome.PENDING:
+        return msgspec.json.encode(summary).decode()
+    return msgspec.json.encode({**msgspec.structs.asdict(summary), "outcome": outcome}).decode()
+
+
+def stored_outcome(flow: Flow) -> FlowOutcome:
+    """The outcome that was written when the flow settled; pending if none was."""
+    try:
+        return _kept.decode(flow.summary or "{}").outcome
+    except msgspec.DecodeError:
+        return FlowOutcome.PENDING
 
 
 def stored_summary(flow: Flow) -> Summary | None:
