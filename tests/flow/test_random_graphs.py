@@ -139,9 +139,12 @@ class Play:
         self.tries = [0] * world.size
         self.numbers = {member(BASE + n, flow): n for n in range(world.size)}
 
-    async def run(self) -> None:
+    async def begin(self) -> None:
         await self.desk.engine.open()
         await self.desk.draw(planned(self.world, self.flow))
+
+    async def run(self) -> None:
+        await self.begin()
         for act, pick in self.world.acts:
             await getattr(self, act)(pick)
             if isinstance(self.store, MemoryStore):

@@ -116,6 +116,10 @@ def end_without_a_line(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryStore, "_write", write)
 
 
+def cancelled_work_that_can_be_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lifecycle, "returning", lifecycle.working)
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize(
     "plant",
@@ -125,6 +129,7 @@ def end_without_a_line(patch: pytest.MonkeyPatch) -> None:
         renewal_that_forgets_the_deadline,
         purge_of_what_has_changed,
         end_without_a_line,
+        cancelled_work_that_can_be_given_back,
     ],
 )
 def test_a_planted_fault_is_found_and_found_again(

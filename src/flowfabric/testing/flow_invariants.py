@@ -14,9 +14,11 @@ import msgspec
 
 from flowfabric.core.flow.model import (
     NOT_PINNED,
+    CancelPolicy,
     Edge,
     EdgeState,
     Flow,
+    FlowState,
     Group,
     GroupKey,
     GroupState,
@@ -26,7 +28,7 @@ from flowfabric.core.flow.model import (
     reopening_of,
 )
 from flowfabric.core.model import Execution
-from flowfabric.core.states import RUNNABLE, TERMINAL, Outcome
+from flowfabric.core.states import RUNNABLE, TERMINAL, Outcome, Reason, State
 
 _COUNTED = ("completed", "failed", "cancelled", "expired", "skipped")
 _WENT_WRONG = (Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED)
@@ -136,4 +138,19 @@ def _owed(whole: Whole) -> Iterator[str]:
             yield f"{group.key} owes cancels that nobody will pay"
 
 
-RULES: tuple[Rule, ...] = (_sizes, _counters, _groups, _edges, _held_back, _owed)
+def _cancelled(whole: Whole) -> Iterator[str]:
+    """Once its cancel has reached every member, nothing can start in a cancelled flow."""
+    flow = whole.flow
+    reaching = {LineKind.CANCEL_FLOW, LineKind.REOPEN}
+    is_alone = flow.cancel_policy == CancelPolicy.FLOW_ONLY
+    if flow.state is not FlowState.CANCELLED or is_alone:
+        return
+    if any(line.kind in reaching for line in whole.lines):
+        return
+    for row in whole.members:
+        may_end = (row.state, row.reason) == (State.ACTIVE, Reason.CANCEL_ON_RETURN)
+        if row.state not in TERMINAL and not may_end:
+            yield f"{row.id} is {row.state} ({row.reason}), and nothing will cancel it"
+
+
+RULES: tuple[Rule, ...] = (_sizes, _counters, _groups, _edges, _held_back, _owed, _cancelled)

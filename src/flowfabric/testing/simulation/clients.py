@@ -13,9 +13,17 @@ from flowfabric.core.flow.model import START, CancelPolicy, GroupKey
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.operator import ExpireReason
-from flowfabric.core.states import TERMINAL, LaneState, Reason
+from flowfabric.core.states import TERMINAL, LaneState, Reason, State
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import Conflict, Invalid, NotFound, Refused, StoreUnavailable
+from flowfabric.engine.flow_cancelling import CancelStatus
+from flowfabric.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+    ResultTimeout,
+    StoreUnavailable,
+)
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
 from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes
@@ -25,6 +33,8 @@ CROWD = 70
 RECENT = 60
 ANSWERS = (Refused, NotFound, Invalid, Conflict)
 TRIES = 4
+# Far longer than any dispatcher stays away.
+CANCEL_MS = 600_000
 
 
 class Client:
@@ -41,7 +51,7 @@ class Client:
             (30, self._submit),
             (20 if engine is None else 200, self._submit_flow),
             (5, self._cancel),
-            (4, self._cancel_flow),
+            (8, self._cancel_flow),
             (8, self._replay),
             (4, self._change),
             (3, self._pause),
@@ -138,15 +148,31 @@ class Client:
         flows = self._world.store.flow_ids[-RECENT // 3 :]
         return self._chance.choice(flows) if flows else None
 
+    def _running_flow(self) -> FlowId | None:
+        """One that is worked on at this moment."""
+        rows = list(self._world.store.rows.values())[-RECENT:]
+        flows = [FlowId(row.flow) for row in rows if row.flow and row.state is State.ACTIVE]
+        return self._chance.choice(flows) if flows else None
+
     async def _cancel(self) -> None:
         id = self._some(ended=False)
         if id is not None:
             await self._engine.cancel(id, "not needed")
 
     async def _cancel_flow(self) -> None:
-        flow = self._some_flow()
-        if flow is not None:
-            await self._engine.flows.cancel(flow, self._chance.choice(list(CancelPolicy)))
+        """Now and then it waits, and then nothing of the flow may be left that could start."""
+        flow = self._running_flow() or self._some_flow()
+        if flow is None:
+            return
+        policy = self._chance.choice((*CancelPolicy, *[CancelPolicy.CANCEL_PENDING] * 3))
+        wait_ms = CANCEL_MS if self._chance.random() < 0.5 else None
+        try:
+            done = await self._engine.flows.cancel(flow, policy, wait_ms=wait_ms)
+        except ResultTimeout as error:
+            raise Broken(f"flow {flow} was not cancelled in {CANCEL_MS} ms") from error
+        self._world.ledger.counts["flows cancelled"] += 1
+        if wait_ms is not None and done.status is not CancelStatus.CANCELLED:
+            raise Broken(f"the cancel of flow {flow} is said to be {done}")
 
     def _departing(self) -> ExecutionId | None:
         """One that may go at this moment, itself or with its flow."""

@@ -87,8 +87,9 @@ class WatchedStore(MemoryStore):
             for each in changes.flows:
                 self._touched_flows[each.id] = None
                 was = seen[each.id]
-                if was is None or was.rev != each.rev:
-                    raise Broken(f"flow {each.id}: written by who saw rev {each.rev}: {was}")
+                if was is None or each.rev not in (None, was.rev):
+                    known = None if was is None else was.rev
+                    raise Broken(f"flow {each.id}: rev {known}, written by who saw {each.rev}")
         return done
 
     # -- what goes --------------------------------------------------------------------------
