@@ -60,7 +60,7 @@ from flowfabric.errors import (
     LeaseRevoked,
     StaleLease,
 )
-from flowfabric.store.clock import Clock, FollowingClock, SteadyClock
+from flowfabric.store.clock import Clock, Embedded, FollowingClock, SteadyClock
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.protocol import Store
 
@@ -359,6 +359,8 @@ class Engine(Overseeing):
 
 def _shown(store: Store, clock: Clock | None) -> FollowingClock:
     """What the store's time is thought to be: one estimate for all engines of a process."""
+    if clock is None and isinstance(store, Embedded):
+        clock = store.clock
     if clock is not None or store.caller_clock is None:
         store.caller_clock = FollowingClock(clock or SteadyClock())
     return store.caller_clock

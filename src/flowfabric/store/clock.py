@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from flowfabric.errors import ClockSkew
 
 SKEW_LIMIT_MS = 500
+# By which part of the time that passes a clock is slewed, and from what difference on.
+SLEW = 10
+JUMP_MS = 100
 # Counts on while the machine sleeps. Where the system has no such clock by that name, as on macOS,
 # its monotonic clock does.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -26,35 +31,84 @@ class Clock(Protocol):
         ...
 
 
+@runtime_checkable
+class Embedded(Protocol):
+    """A store whose clock is in this process: an engine need not estimate it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 def steady_ns() -> int:
     """Nanoseconds since the machine was started: the same for all its processes, and set by
     nobody."""
     return time.clock_gettime_ns(_STEADY)
 
 
-class SystemClock:
-    """The machine's clock, made to never go back.
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What time it was, `at_ms`, at an instant of a machine's steady clock, and how far it goes
+    before or after that clock from then on. No instant after `kept_ms` was ever told."""
 
-    When somebody sets the machine's clock back, time goes on at half speed until the machine has
-    caught up: leases still end and timers still fire.
-    """
+    boot: str
+    steady_ms: int
+    at_ms: int
+    slew_ms: int = 0
+    kept_ms: int = 0
+
+    def now_ms(self, steady_ms: int) -> int:
+        """The same for everybody who has this mark and this machine's steady clock."""
+        passed_ms = steady_ms - self.steady_ms
+        most_ms = passed_ms // SLEW
+        return self.at_ms + passed_ms + max(-most_ms, min(self.slew_ms, most_ms))
+
+    def aim_ms(self, steady_ms: int) -> int:
+        """What it would be if it had got where it goes."""
+        return self.at_ms + steady_ms - self.steady_ms + self.slew_ms
+
+
+class Machine(NamedTuple):
+    """The clocks of a machine, and what it calls its run since it was started."""
+
+    boot: str
+    wall_ns: Callable[[], int] = time.time_ns
+    steady_ns: Callable[[], int] = steady_ns
+
+    def mark(self, known: Mark | None) -> Mark:
+        """The mark to go on with: the known one, unless the machine was started again or its clock
+        was set. Time never jumps and never goes back, it is slewed towards the machine's."""
+        wall_ms, steady_ms = self.wall_ns() // 1_000_000, self.steady_ns() // 1_000_000
+        if known is None:
+            return Mark(boot=self.boot, steady_ms=steady_ms, at_ms=wall_ms, kept_ms=wall_ms)
+        if known.boot != self.boot or steady_ms < known.steady_ms:
+            now_ms = max(wall_ms, known.kept_ms)
+        elif abs(wall_ms - known.aim_ms(steady_ms)) > JUMP_MS:
+            now_ms = known.now_ms(steady_ms)
+        else:
+            return known
+        return Mark(
+            boot=self.boot,
+            steady_ms=steady_ms,
+            at_ms=now_ms,
+            slew_ms=wall_ms - now_ms,
+            kept_ms=max(now_ms, known.kept_ms),
+        )
+
+
+class SystemClock:
+    """The machine's clock, for one process. When somebody sets it, time goes on a little faster or
+    slower until it has caught up: no lease ends at once, and none lasts for an hour."""
 
     def __init__(
         self,
         wall_ns: Callable[[], int] = time.time_ns,
-        steady_ns: Callable[[], int] = time.monotonic_ns,
+        steady_ns: Callable[[], int] = steady_ns,
     ) -> None:
-        self._wall_ns = wall_ns
-        self._steady_ns = steady_ns
-        self._last_ns = wall_ns()
-        self._steady_last_ns = steady_ns()
+        self._machine = Machine("", wall_ns, steady_ns)
+        self._mark = self._machine.mark(None)
 
     def now_ms(self) -> int:
-        wall, steady = self._wall_ns(), self._steady_ns()
-        if wall < self._last_ns:
-            wall = self._last_ns + (steady - self._steady_last_ns) // 2
-        self._last_ns, self._steady_last_ns = wall, steady
-        return wall // 1_000_000
+        self._mark = self._machine.mark(self._mark)
+        return self._mark.now_ms(self._machine.steady_ns() // 1_000_000)
 
 
 class SteadyClock:

@@ -71,7 +71,7 @@ class MemoryStore:
         self.hints = Hints()
         self.trips = Trips()
         self.caller_clock: FollowingClock | None = None
-        self._clock = clock or SystemClock()
+        self.clock = self._clock = clock or SystemClock()
         self._counts = counts or PartitionCounts()
         self._lock = threading.RLock()
         self._begin()

@@ -54,6 +54,18 @@ SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'log'
 -- What the store was set up with.
 SELECT json_group_object(name, value) FROM meta
 
+-- name: log_last_at@sqlite
+-- When the last line was written.
+SELECT at_ms FROM log WHERE seq > 0 ORDER BY seq DESC LIMIT 1
+
+-- name: meta_named@sqlite
+-- One fact about the store.
+SELECT value FROM meta WHERE name = ?1
+
+-- name: meta_put@sqlite
+-- A fact about the store, whether it was there or not.
+INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
 -- name: meta_replace@sqlite
 -- What is new about a copy.
 UPDATE meta SET value = ?2 WHERE name = ?1

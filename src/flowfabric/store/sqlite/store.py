@@ -45,7 +45,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import StoreUnavailable
-from flowfabric.store.clock import Clock, FollowingClock, SystemClock
+from flowfabric.store.clock import Clock, FollowingClock, Machine
 from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.sqlite import (
@@ -59,6 +59,7 @@ from flowfabric.store.sqlite import (
 )
 from flowfabric.store.sqlite import changes as sql
 from flowfabric.store.sqlite.beside_rows import decode_events
+from flowfabric.store.sqlite.clock import FileClock, this_machine
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
 from flowfabric.store.sqlite.patience import patiently, unavailable
@@ -84,6 +85,7 @@ class SqliteStore:
         synchronous: str = "FULL",
         clock: Clock | None = None,
         counts: PartitionCounts | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.hints = Hints(on_subscribe=self._look_closer)
         self.trips = Trips()
@@ -91,7 +93,8 @@ class SqliteStore:
         # The working folder may change before the last connection is opened.
         self.path = os.path.abspath(path)  # noqa: PTH100 - a link stays a link
         self._synchronous = synchronous
-        self._clock = clock or SystemClock()
+        self._file_clock = FileClock(machine or this_machine())
+        self._clock: Clock = clock or self._file_clock
         self._wanted = counts
         self._starting = threading.Lock()
         self._setup: Setup | None = None
@@ -105,13 +108,33 @@ class SqliteStore:
             # Another process may hold the file for a while; the event loop must not wait for it.
             await asyncio.to_thread(self._start)
             try:
-                setup = await self._write(lambda c: prepare(c, self._wanted), rows=1)
+                setup = await self._write(self._prepared, rows=1)
                 self._watched().begin(setup.version)
                 self._setup = setup
             except BaseException:
                 await self.close()
                 raise
         return self._setup.counts
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def _prepared(self, connection: sqlite3.Connection) -> Setup:
+        setup = prepare(connection, self._wanted)
+        if self._clock is self._file_clock:
+            self._file_clock.tend(connection)
+        return setup
+
+    def _tend(self, connection: sqlite3.Connection) -> None:
+        if self._clock is self._file_clock and self._setup is not None:
+            self._file_clock.tend(connection)
+
+    def _hear_others(self) -> None:
+        """In the thread that writes: another process has written."""
+        if self._clock is self._file_clock and self._setup is not None:
+            self._file_clock.follow(self._writing)
+        self.hints.publish(Hint(foreign=True))
 
     def _start(self) -> None:
         with self._starting:
@@ -123,11 +146,12 @@ class SqliteStore:
         try:
             patiently(lambda: claim_file(self.path))
             self._watch = Watch(self.path)
+            self._writing = patiently(self._connect)
             self._writer = Writer(
-                patiently(self._connect),
+                self._writing,
                 watch=self._watch,
                 is_watched=lambda: self.hints.is_heard,
-                on_foreign=lambda: self.hints.publish(Hint(foreign=True)),
+                on_foreign=self._hear_others,
                 is_synchronous=self._synchronous == "FULL",
             )
         except sqlite3.DatabaseError as error:
@@ -170,8 +194,13 @@ class SqliteStore:
     ) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is not open")
+
+        def tended(connection: sqlite3.Connection) -> T:
+            self._tend(connection)
+            return work(connection)
+
         return await asyncio.wrap_future(
-            self._writer.submit(work, rows=rows, urgent=urgent, passing=passing)
+            self._writer.submit(tended, rows=rows, urgent=urgent, passing=passing)
         )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
