@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from flowfabric.core.model import Want
@@ -14,9 +15,9 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store.clock import SKEW_LIMIT_MS
-from flowfabric.testing.build import TTL_MS, order
+from flowfabric.testing.build import TTL_MS, order, submissions
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
-from tests.engine.desk import BROKEN, Desk, forged
+from tests.engine.desk import BROKEN, Desk
 
 
 async def test_one_bad_outcome_spoils_no_other(desk: Desk) -> None:
@@ -83,10 +84,12 @@ async def test_more_leases_than_a_call_takes_are_renewed_in_several(desk: Desk) 
 
 
 async def test_a_policy_that_cannot_be_read_spoils_no_other_outcome(desk: Desk) -> None:
-    await desk.engine.submit([order(number) for number in range(2)])
+    now_ms = desk.clock.now_ms()
+    first, second = submissions([order(0), order(1)], now_ms)
+    newer = msgspec.structs.replace(second.execution, policy='{"from":"the future"}')
+    await desk.store.insert([first, msgspec.structs.replace(second, execution=newer)], now_ms)
     good, bad = await desk.claim(limit=2)
-    broken = forged(bad, policy='{"from":"the future"}')
-    finished = await desk.engine.finish([Failed(broken, BROKEN), Completed(good, b"1")])
+    finished = await desk.engine.finish([Failed(bad, BROKEN), Completed(good, b"1")])
     assert [each.error.code if each.error else "" for each in finished] == [
         "invalid_policy_json",
         "",

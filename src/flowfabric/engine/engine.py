@@ -27,6 +27,7 @@ from flowfabric.engine.conflict import persistently
 from flowfabric.engine.direct_ends import DirectEnds, Followed
 from flowfabric.engine.dispatcher import Dispatcher
 from flowfabric.engine.flows import Flows
+from flowfabric.engine.handed_out import HandedOut
 from flowfabric.engine.isolation import isolated
 from flowfabric.engine.known_flows import KnownFlows
 from flowfabric.engine.lanes import Lanes
@@ -38,6 +39,7 @@ from flowfabric.engine.outcomes import (
     Follow,
     Outcome,
     Released,
+    about,
     answer,
     completions,
     decide_or_refuse,
@@ -47,7 +49,7 @@ from flowfabric.engine.outcomes import (
 )
 from flowfabric.engine.overseeing import Overseeing
 from flowfabric.engine.reading import Reading
-from flowfabric.engine.renewals import Renewed, lease_error, not_renewed, renewed
+from flowfabric.engine.renewals import Renewed, held_as, lease_error, not_renewed, renewed
 from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
 from flowfabric.engine.usable_leases import usable
@@ -88,6 +90,7 @@ class Engine(Overseeing):
             self.known, self.flows.learning, rounds, clock=self.clock, hints=store.hints
         )
         self.counts = PartitionCounts()
+        self._handed_out = HandedOut()
 
     @property
     def hints(self) -> Hints:
@@ -187,6 +190,7 @@ class Engine(Overseeing):
         leases = await usable(await persistently(self.clock, once), self._apply)
         if only is not None and not leases:
             await self.read.load(only)
+        self._handed_out.add(leases)
         # A claim starts timers; unless told, whoever keeps them looks only now and then.
         due = [lease.head.due_ms for lease in leases if lease.head.due_ms is not None]
         self.hints.publish(Hint(due_ms=min(due, default=None)))
@@ -209,14 +213,18 @@ class Engine(Overseeing):
         """Begin the attempt of a granted lease; answers the lease to work with."""
         if lease.started:
             raise InvalidInput("has started already", field="lease", hint="use it as it is")
+        (lease,) = await self._as_stored([lease])
         transition, reply, now_ms = await self._apply_one(
             lambda now_ms: lifecycle.start(lease, now_ms)
         )
         if isinstance(reply, Applied):
-            return Lease(patched(lease.head, transition.patch), lease.payload)
-        if reply.current is not None and refusal.started_by(reply.current, lease):
-            return Lease(reply.current, lease.payload)
-        raise _grant_refusal(reply.current, lease, now_ms)
+            begun = Lease(patched(lease.head, transition.patch), lease.payload)
+        elif reply.current is not None and refusal.started_by(reply.current, lease):
+            begun = Lease(reply.current, lease.payload)
+        else:
+            raise _grant_refusal(reply.current, lease, now_ms)
+        self._handed_out.add([begun])
+        return begun
 
     async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         """Move the end of many leases in one call. A lease that is lost is answered with why."""
@@ -230,15 +238,31 @@ class Engine(Overseeing):
             answers += [Renewed(lease, not_renewed(lease, error)) for lease, error in lost]
         return answers
 
-    async def _renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
+    async def _renew(self, given: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
+        leases = await self._as_stored(given)
         now_ms, replies = await self._apply(
             lambda now_ms: [lifecycle.renew(lease, now_ms, ttl_ms) for lease in leases],
             urgent=True,
         )
-        return [
+        answers = [
             renewed(lease, reply, now_ms, ttl_ms)
             for lease, reply in zip(leases, replies, strict=True)
         ]
+        for lease, after in zip(leases, answers, strict=True):
+            if after.error is None:
+                self._handed_out.replace(after.lease, lease)
+        return answers
+
+    async def _as_stored(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Leases that nobody can have forged: those that this engine has handed out as they are,
+        of others what the store says, if they are held as they say."""
+        strange = [lease for lease in leases if not self._handed_out.knows(lease)]
+        if not strange:
+            return list(leases)
+        want = Want(ids=[parse_execution_id(lease.id) for lease in strange])
+        found = await persistently(self.clock, lambda _: self.store.load(want))
+        rows = {each.head.id: each.head for each in found if each is not None}
+        return [held_as(rows.get(lease.id), lease) for lease in leases]
 
     async def progress(
         self, lease: Lease, pct: int | None = None, message: str | None = None
@@ -263,7 +287,22 @@ class Engine(Overseeing):
         for each of them, one that it sets free is claimed in the same write.
         """
         claim = None if follow is None else await self._ask(follow)
-        return await self._direct.finish(outcomes, self._finish, claim)
+        said = await self._said(outcomes)
+        followed = await self._direct.finish(said, self._finish, claim)
+        self._handed_out.forget(answer.id for answer in followed.answers if answer.error is None)
+        self._handed_out.add(followed.leases)
+        return followed
+
+    async def _said(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """The same about leases as they are stored."""
+        knows = self._handed_out.knows
+        if all(knows(outcome.lease) for outcome in outcomes):
+            return outcomes
+        leases = await self._as_stored([outcome.lease for outcome in outcomes])
+        return [
+            outcome if outcome.lease is lease else about(outcome, lease)
+            for outcome, lease in zip(outcomes, leases, strict=True)
+        ]
 
     async def _finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         decided: list[Transition | FlowFabricError] = []

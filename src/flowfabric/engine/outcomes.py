@@ -122,6 +122,11 @@ def refused(outcome: Outcome, row: Execution | None, now_ms: int) -> Finished:
     return Finished(id=lease.id, state=row.state if row else None, error=error)
 
 
+def about(outcome: Outcome, lease: Lease) -> Outcome:
+    """The same outcome of another copy of its lease."""
+    return _replace(outcome, lease=lease)
+
+
 def with_stored_lease(outcome: Outcome, reply: Applied | Rejected) -> Outcome | None:
     """The outcome as its holder would say it who knew that the work is not wanted any more: only
     the copy of the lease was too old to tell."""
@@ -131,7 +136,7 @@ def with_stored_lease(outcome: Outcome, reply: Applied | Rejected) -> Outcome | 
         return None
     if not is_unwanted(row) or is_unwanted(lease.head):
         return None
-    return _replace(outcome, lease=Lease(row, lease.payload))
+    return about(outcome, Lease(row, lease.payload))
 
 
 def ends_of(outcomes: Sequence[Outcome], answers: Sequence[Finished]) -> tuple[Ended, ...]:
