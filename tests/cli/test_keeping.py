@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 from flowfabric import App
@@ -50,6 +52,28 @@ def test_the_doctor_leaves_with_an_error_when_something_is_wrong(tmp_path: Path)
     assert told.returncode == 1
     (finding,) = json.loads(told.stdout)["findings"]
     assert (finding["kind"], finding["subject"]) == ("stuck", order(0).id)
+
+
+def test_a_sweep_goes_on_when_a_duty_fails(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/flows.db"
+    asyncio.run(leave_something(url))
+    with contextlib.closing(sqlite3.connect(tmp_path / "flows.db")) as raw:
+        raw.execute("DROP INDEX execution_purge")
+    swept = ff("sweep", "--store", url, "--json")
+    assert swept.returncode == 1, swept.stderr
+    duties = {each["name"]: each for each in json.loads(swept.stdout)["duties"]}
+    assert duties["delayed_promoter"]["processed"] == 1
+    assert duties["retention_trimmer"]["errors"] == 1
+    told = ff("doctor", "--store", url, "--deep")
+    assert told.returncode in (0, 1), told.stderr
+
+
+def test_the_doctor_counts_problems(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/flows.db"
+    asyncio.run(leave_something(url))
+    asyncio.run(lose_the_timer(url))
+    told = ff("doctor", "--store", url)
+    assert told.stdout.splitlines()[-1] == "1 problem"
 
 
 async def lose_the_timer(url: str) -> None:

@@ -23,7 +23,8 @@ from flowfabric.cli.logs import JsonFormatter, TextFormatter
 from flowfabric.cli.terminal import print_json
 from flowfabric.core.explain import blocking_detail, explain
 from flowfabric.core.states import Reason, State
-from flowfabric.engine.doctor import Diagnosis, Doctor, Finding, Kind
+from flowfabric.engine.diagnosis import Diagnosis, Finding, Kind
+from flowfabric.engine.doctor import Doctor
 from flowfabric.errors import ExecutionFailed, InvalidInput
 from flowfabric.printing import one_line
 from flowfabric.store.clock import FollowingClock

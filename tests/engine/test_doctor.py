@@ -12,7 +12,8 @@ from flowfabric.core.model import Shift, Value, Writer
 from flowfabric.core.states import Reason, State
 from flowfabric.core.transition import Changeset, Seen, Transition
 from flowfabric.engine import doctor, round_by_hand
-from flowfabric.engine.doctor import DUTY_GRACE_MS, Diagnosis, Doctor, Kind, require_store
+from flowfabric.engine.diagnosis import Diagnosis, Kind
+from flowfabric.engine.doctor import DUTY_GRACE_MS, Doctor, require_store
 from flowfabric.engine.janitor import CHORES
 from flowfabric.engine.sweeping import Report
 from flowfabric.errors import Refused
@@ -150,7 +151,7 @@ async def test_what_nobody_serves_is_late_until_it_is_swept_by_hand(desk: FlowDe
     assert (found.timers_lag_ms, found.dispatch_lag_ms) == (60_000, TTL_MS + 60_000)
     assert {(each.kind, each.subject) for each in found.findings} == {
         (Kind.LATE, lease.id),
-        (Kind.LATE, FLOW),
+        (Kind.STALLED, FLOW),
     }
     done = {each.name: each.processed for each in await round_by_hand.run(desk.engine)}
     swept = dict.fromkeys(CHORES, 0) | {"flow_projector": 1}

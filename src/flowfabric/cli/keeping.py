@@ -15,14 +15,18 @@ import typer
 from flowfabric.cli.exits import NOT_AS_EXPECTED
 from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
 from flowfabric.cli.terminal import console_for, print_json, table_of
+from flowfabric.printing import one_line
 
 if TYPE_CHECKING:
-    from flowfabric.engine.doctor import Diagnosis
+    from flowfabric.engine.diagnosis import Diagnosis
     from flowfabric.engine.engine import Engine
 
 R = TypeVar("R")
 
 _Store = Annotated[str, typer.Option(help=STORE_HELP)]
+_Deep = Annotated[
+    bool, typer.Option("--deep", help="Read finished work, payloads, attempts and pages, too.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
 
@@ -30,8 +34,9 @@ def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
     """Run every background duty once and print what each of them repaired.
 
     Engines do this by themselves, all the time; by hand it is for a store without one. What is
-    due is served, flows that have something to do are dispatched, then every sweeper runs. The
-    exit code is 1 if something could not be handled.
+    due is served, flows that have something to do are dispatched, then every sweeper runs. A duty
+    that fails keeps none of the others from running. The exit code is 1 if something could not be
+    handled.
 
     \b
     Examples:
@@ -46,28 +51,32 @@ def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
     else:
         rows = [(each.name, f"{each.processed:,}", f"{each.errors:,}") for each in repaired]
         _print_table((public_url(store), "repaired", "errors"), rows)
+    for each in repaired:
+        if each.problem:
+            print(f"{each.name} failed: {one_line(each.problem)}", file=sys.stderr)
     if any(each.errors for each in repaired):
         raise typer.Exit(NOT_AS_EXPECTED)
 
 
-def doctor(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
+def doctor(*, store: _Store = DEFAULT_URL, deep: _Deep = False, json: _Json = False) -> None:
     """Look through a store and name what is wrong; nothing is repaired.
 
     Every execution that is not over must be claimable, held by a live lease, or name what will
-    wake it; timers, flows and sweepers must be served in time; nothing should be parked or
-    unreadable. The exit code is 1 if anything is wrong. What only slows the store down (on
-    Postgres: old snapshots) is a warning.
+    wake it. What can be done must be done: timers, flows and sweepers in time, ready work by some
+    worker. Nothing should fail, be parked or unreadable. The exit code is 1 if there is a problem.
+    What only slows the store down (on Postgres: old snapshots) is a warning.
 
     \b
     Examples:
       ff doctor --store sqlite:///flows.db
       ff doctor --store valkey://localhost --json
+      ff doctor --store sqlite:///flows.db --deep
     """
 
     async def examine(engine: Engine) -> Diagnosis:
         from flowfabric.engine.doctor import Doctor
 
-        return await Doctor(engine.store, engine.clock).examine()
+        return await Doctor(engine.store, engine.clock).examine(deep=deep)
 
     found = _with_engine(store, examine)
     if json:
@@ -104,8 +113,6 @@ def _fields(found: Diagnosis) -> dict[str, object]:
 
 
 def _tell(found: Diagnosis, title: str) -> None:
-    from flowfabric.engine.doctor import Kind
-
     rows = [(each.kind.value, each.subject, each.sentence) for each in found.findings]
     if rows:
         _print_table((title, "what", "why"), rows)
@@ -118,9 +125,14 @@ def _tell(found: Diagnosis, title: str) -> None:
     looked = f"{found.executions:,} executions that are not over, {found.flows:,} of their flows"
     late = f"timers late by {found.timers_lag_ms:,} ms, dispatch by {found.dispatch_lag_ms:,} ms"
     print(f"looked at {looked}; {late}")
-    warnings = sum(each.kind is Kind.SLOWED for each in found.findings)
-    beside = f", {warnings:,} to be warned of" if warnings else ""
-    print(f"{'all is well' if found.is_well else f'{len(rows) - warnings:,} wrong'}{beside}")
+    print(_verdict(found))
+
+
+def _verdict(found: Diagnosis) -> str:
+    """`all is well`, or how many warnings and problems there are."""
+    counts = [(found.warnings, "warning"), (found.problems, "problem")]
+    told = [f"{count:,} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    return "; ".join(told if found.problems else ["all is well", *told])
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -6,20 +6,20 @@ moment, so that nobody is called stuck for having been on the way.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from enum import StrEnum
-
-import msgspec
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 from flowfabric.core.explain import explain
 from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Execution, Malformed, Query
+from flowfabric.core.model import Execution, Lane, Malformed, Query
 from flowfabric.core.promise import broken_promise, broken_wait
-from flowfabric.core.states import TERMINAL, State
+from flowfabric.core.states import TERMINAL, LaneState, State
+from flowfabric.engine.deep_look import DeepLook
+from flowfabric.engine.diagnosis import Diagnosis, DutyState, Finding, Kind
+from flowfabric.engine.progress import Queues, stalled
 from flowfabric.engine.sweeping import report_of
 from flowfabric.engine.unsettled import unsettled_flows
-from flowfabric.errors import Corrupt, Refused
+from flowfabric.errors import Corrupt, FlowFabricError, Refused
 from flowfabric.printing import one_line
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
@@ -34,51 +34,14 @@ TIMER_GRACE_MS = 5_000
 LINE_GRACE_MS = 15_000
 # Beyond its interval a duty may be under way, or be taken over from somebody who died.
 DUTY_GRACE_MS = 30_000
+# Work that can be done is done within these, or nobody does it.
+STALL_GRACE_MS = 30_000
+CLAIM_GRACE_MS = 60_000
 # What others do to the server for no longer is not worth a word.
 HINDRANCE_GRACE_MS = 60_000
 
+SERVING = (LaneState.ACTIVE, LaneState.DRAINING)
 OPEN = tuple(state for state in State if state not in TERMINAL)
-
-
-class Kind(StrEnum):
-    STUCK = "stuck"  # nothing will ever wake it
-    PARKED = "parked"  # failed too often; an operator must look
-    FAILING = "failing"  # failed, and is tried again later
-    UNREADABLE = "unreadable"
-    LATE = "late"  # somebody should have served it by now
-    SLOWED = "slowed"  # a warning: all goes on, but slower the longer this lasts
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, in one sentence."""
-
-    kind: Kind
-    subject: str
-    sentence: str
-
-
-class DutyState(msgspec.Struct, frozen=True):
-    """When a duty last ran, by whatever engine, and how long it is overdue."""
-
-    name: str
-    last_ms: int
-    duration_ms: int
-    processed: int
-    errors: int
-    lag_ms: int
-
-
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    executions: int
-    flows: int
-    timers_lag_ms: int
-    dispatch_lag_ms: int
-    duties: list[DutyState]
-    findings: list[Finding]
-
-    @property
-    def is_well(self) -> bool:
-        return all(each.kind is Kind.SLOWED for each in self.findings)
 
 
 async def require_store(store: Store) -> None:
@@ -103,25 +66,45 @@ class Doctor:
         self._findings: list[Finding] = []
         self._executions = 0
         self._flows: dict[FlowId, list[ExecutionId]] = {}
+        self._queues = Queues()
+        self._timers_lag_ms = 0
+        self._dispatch_lag_ms = 0
+        self._duties: list[DutyState] = []
 
-    async def examine(self) -> Diagnosis:
+    async def examine(self, *, deep: bool = False) -> Diagnosis:
+        """`deep`: also what is over, and what the database can say about its own pages."""
         self._clock.follow(await self._store.now())
-        async for row in self._open_rows():
-            self._executions += 1
-            self._look_at(row)
-        await self._find_troubled_flows()
-        await self._look_at_flows()
-        timers_lag_ms = await self._timers_lag_ms()
-        dispatch_lag_ms = await self._dispatch_lag_ms()
-        await self._look_at_others()
+        await self._part("executions", self._look_at_rows())
+        await self._part("flows", self._find_troubled_flows())
+        await self._part("flows", self._look_at_flows())
+        await self._part("timers", self._look_at_timers())
+        await self._part("dispatch", self._look_at_dispatch())
+        await self._part("lanes", self._look_at_queues())
+        await self._part("duties", self._look_at_duties())
+        await self._part("server", self._look_at_others())
+        if deep:
+            await self._part("store", DeepLook(self._store, self._found).examine())
         return Diagnosis(
             executions=self._executions,
             flows=len(self._flows),
-            timers_lag_ms=timers_lag_ms,
-            dispatch_lag_ms=dispatch_lag_ms,
-            duties=await self._duties(),
-            findings=self._findings,
+            timers_lag_ms=self._timers_lag_ms,
+            dispatch_lag_ms=self._dispatch_lag_ms,
+            duties=self._duties,
+            findings=list(dict.fromkeys(self._findings)),
         )
+
+    async def _part(self, name: str, look: Awaitable[None]) -> None:
+        """A part of the examination that fails is a finding, and no reason to skip the others."""
+        try:
+            await look
+        except Exception as error:
+            problem = str(error) if isinstance(error, FlowFabricError) else repr(error)
+            self._found(Kind.UNEXAMINED, name, f"could not be examined: {problem}")
+
+    async def _look_at_rows(self) -> None:
+        async for row in self._open_rows():
+            self._executions += 1
+            self._look_at(row)
 
     def _found(self, kind: Kind, subject: str, sentence: str) -> None:
         self._findings.append(Finding(kind, one_line(subject), one_line(sentence)))
@@ -154,12 +137,14 @@ class Doctor:
 
     def _look_at(self, row: Execution) -> None:
         now_ms = self._clock.now_ms()
+        self._queues.see(row)
         if row.flow:
             waiting = self._flows.setdefault(FlowId(row.flow), [])
             if row.state is State.BLOCKED_DEPENDENCIES:
                 waiting.append(row.id)
         elif row.state is State.BLOCKED_DEPENDENCIES:
-            self._found(Kind.STUCK, row.id, "waits for upstreams, and is of no flow")
+            told = "is blocked on dependencies but belongs to no flow"
+            self._found(Kind.STUCK, row.id, told)
         if row.parked:
             self._found(Kind.PARKED, row.id, explain(row, now_ms).sentence)
         elif row.failures:
@@ -169,13 +154,12 @@ class Doctor:
             self._found(Kind.STUCK, row.id, problem)
 
     async def _find_troubled_flows(self) -> None:
-        """Flows that no open execution leads to: all have ended, and that is not dispatched."""
+        """Also flows that no open execution leads to: all have ended, and that is not counted."""
         after = ""
         while True:
             flows, cursor, lost = await unsettled_flows(self._store, after, PAGE)
             for flow in flows:
-                if flow.parked or flow.failures:
-                    self._flows.setdefault(flow.id, [])
+                self._flows.setdefault(flow.id, [])
             if lost and not flows:
                 self._found(Kind.UNREADABLE, cursor or "a flow", "it cannot be read")
             if cursor <= after:
@@ -200,6 +184,9 @@ class Doctor:
         elif view.flow is not None and view.flow.failures:
             told = f"flow: its dispatch failed {view.flow.failures} times"
             self._found(Kind.FAILING, sight.flow, told)
+        problem = stalled(view, self._clock.now_ms(), STALL_GRACE_MS)
+        if problem:
+            self._found(Kind.STALLED, sight.flow, problem)
         for each in view.unreadable:
             self._found(Kind.UNREADABLE, sight.flow, f"{each.kind} {each.name}: {each.problem}")
         for id in sight.entering:
@@ -208,20 +195,19 @@ class Doctor:
             if problem:
                 self._found(Kind.STUCK, id, problem)
 
-    async def _timers_lag_ms(self) -> int:
+    async def _look_at_timers(self) -> None:
         for row in (await self._store.due(FAR_MS, PAGE)).rows:
             if isinstance(row, Malformed):
                 told = f"its timer failed {row.failures} times: {row.problem}"
                 self._found(Kind.UNREADABLE, row.id, told)
                 continue
-            lag_ms = max(self._clock.now_ms() - (row.due_ms or 0), 0)
+            lag_ms = self._timers_lag_ms = max(self._clock.now_ms() - (row.due_ms or 0), 0)
             if lag_ms > TIMER_GRACE_MS:
                 told = f"its timer passed {lag_ms} ms ago; is an engine running?"
                 self._found(Kind.LATE, row.id, told)
-            return lag_ms
-        return 0
+            return
 
-    async def _dispatch_lag_ms(self) -> int:
+    async def _look_at_dispatch(self) -> None:
         now_ms = self._clock.now_ms()
         # A lease that is over at once: to look at a flow is not to take it from anybody.
         turn = Turn(limit=LOOK_AT_LINES, now_ms=now_ms, until_ms=0)
@@ -229,24 +215,40 @@ class Doctor:
         readable = [each for each in pending if isinstance(each, Pending)]
         lines = [(line.at_ms, each.flow.id) for each in readable for line in each.lines]
         at_ms, flow = min(lines, default=(now_ms, ""))
-        lag_ms = max(now_ms - at_ms, 0)
-        if lag_ms > LINE_GRACE_MS:
+        lag_ms = self._dispatch_lag_ms = max(now_ms - at_ms, 0)
+        is_known = any(each.subject == flow for each in self._findings)
+        if lag_ms > LINE_GRACE_MS and not is_known:
             told = f"has had something to do for {lag_ms} ms; is an engine running?"
             self._found(Kind.LATE, flow, told)
-        return lag_ms
+
+    async def _look_at_queues(self) -> None:
+        """Lanes that hand out work which nobody takes."""
+        lanes: list[Lane] = []
+        while page := await self._store.lanes(lanes[-1].name if lanes else "", PAGE):
+            lanes += page
+        for lane in lanes:
+            if lane.problem:
+                self._found(Kind.UNREADABLE, f"lane {lane.name}", lane.problem)
+        serving = {lane.name for lane in lanes if lane.state in SERVING}
+        for queue in self._queues.unclaimed(self._clock.now_ms(), CLAIM_GRACE_MS, serving):
+            held = Query(
+                namespace=queue.namespace, lane=queue.lane, states=(State.ACTIVE,), limit=1
+            )
+            # Somebody may have begun to work while the rows were read.
+            if not await self._store.find(held):
+                self._found(Kind.STALLED, f"lane {queue.lane}", queue.sentence)
 
     async def _look_at_others(self) -> None:
         if isinstance(self._store, Hinderable):
             for each in await self._store.hindrances(self._hindrance_grace_ms):
                 self._found(Kind.SLOWED, each.subject, each.sentence)
 
-    async def _duties(self) -> list[DutyState]:
+    async def _look_at_duties(self) -> None:
         now_ms = self._clock.now_ms()
-        states: list[DutyState] = []
         for shift in await self._store.shifts([], now_ms):
             report = report_of(shift)
             lag_ms = max(now_ms - report.last_ms - report.interval_ms, 0) if report.last_ms else 0
-            states.append(
+            self._duties.append(
                 DutyState(
                     shift.name,
                     report.last_ms,
@@ -256,11 +258,13 @@ class Doctor:
                     lag_ms,
                 )
             )
+            if report.errors:
+                told = f"its last cycle failed for {report.errors} records; see the log"
+                self._found(Kind.FAILING, shift.name, told)
             # With nothing to do for anybody there need not be an engine.
             if lag_ms > DUTY_GRACE_MS and self._executions:
                 told = f"last ran {lag_ms + report.interval_ms} ms ago; is an engine running?"
                 self._found(Kind.LATE, shift.name, told)
-        return states
 
 
 def _parts(ids: Sequence[ExecutionId]) -> list[Sequence[ExecutionId]]:

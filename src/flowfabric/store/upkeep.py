@@ -90,6 +90,22 @@ class Verifiable(Protocol):
         ...
 
 
+class Damage(msgspec.Struct, frozen=True):
+    """Something that is wrong with the store as a whole, and no read of a record would tell."""
+
+    subject: str
+    sentence: str
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A store that can look at itself below its records: pages, indexes, records without owner."""
+
+    async def inspect(self) -> list[Damage]:
+        """What is wrong; nothing is repaired. It may read everything there is."""
+        ...
+
+
 class Hindrance(msgspec.Struct, frozen=True):
     """Something that others do to the server, which slows the store down, and the cure."""
 

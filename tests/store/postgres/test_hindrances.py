@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.doctor import HINDRANCE_GRACE_MS, Doctor, Kind
+from flowfabric.engine.diagnosis import Kind
+from flowfabric.engine.doctor import HINDRANCE_GRACE_MS, Doctor
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing import VirtualClock

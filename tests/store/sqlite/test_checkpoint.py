@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.engine.doctor import Doctor, Kind
+from flowfabric.engine.diagnosis import Kind
+from flowfabric.engine.doctor import Doctor
 from flowfabric.engine.janitor import CHORES, Shed
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.store import upkeep

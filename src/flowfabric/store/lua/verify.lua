@@ -181,7 +181,8 @@ local function write_right(run, hints)
 end
 
 -- Arguments: 5 is how many records to look at, 6 where to begin and 7 after which of them; answers
--- how many entries were set right, how many records are left to look at, and where to go on.
+-- how many entries were set right, how many records are left to look at, and where to go on. With
+-- an argument 8 they are only counted.
 register('verify', function(keys, args)
   local run = {scope = open(keys[1], args), left = tonumber(args[5]), repaired = 0}
   run.seen, run.flows, run.tallies = {}, {}, {}
@@ -203,6 +204,6 @@ register('verify', function(keys, args)
     end
     number, after = after and number or number + 1, after or ''
   end
-  local changes = run.repaired > 0 and write_right(run, args[4]) or {}
+  local changes = run.repaired > 0 and not args[8] and write_right(run, args[4]) or {}
   return {'ok', run.scope.at_ms, {run.repaired, run.left, reached[1], reached[2]}, changes}
 end)

@@ -53,6 +53,7 @@ from flowfabric.store.postgres import (
     flow_reads,
     flow_turns,
     inserts,
+    inspecting,
     purging,
     reads,
     schema,
@@ -77,7 +78,7 @@ from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
 from flowfabric.store.postgres.problems import STRANGE, is_cut
 from flowfabric.store.postgres.timers import TimerFloors
 from flowfabric.store.trips import Trips
-from flowfabric.store.upkeep import Hindrance, Size
+from flowfabric.store.upkeep import Damage, Hindrance, Size
 
 T = TypeVar("T")
 
@@ -351,6 +352,9 @@ class PostgresStore:
         return await self._alone(
             lambda connection: snapshots.hindrances(connection, self.sql, older_than_ms)
         )
+
+    async def inspect(self) -> list[Damage]:
+        return await self._alone(lambda connection: inspecting.inspect(connection, self.sql))
 
     async def drop(self) -> None:
         await self.close()

@@ -219,3 +219,20 @@ SELECT h.kind, h.name, h.about, h.now_ms - h.since_ms AS age_ms FROM (
     ) AS s
 ) AS h
 WHERE h.now_ms - h.since_ms >= :older_than_ms::bigint ORDER BY h.since_ms, h.name
+
+-- name: inspect@postgres
+-- What the server knows of damaged pages, and how many rows have lost what they belong to.
+SELECT 'the server' AS subject, 'pages failed their checksum' AS what, coalesce(sum(checksum_failures), 0) AS count
+FROM pg_stat_database WHERE datname = current_database()
+UNION ALL SELECT 'table attempt', 'rows of it belong to nobody', count(*) FROM {schema}.attempt AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
+UNION ALL SELECT 'table tag', 'rows of it belong to nobody', count(*) FROM {schema}.tag AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
+UNION ALL SELECT 'table log', 'rows of it belong to nobody', count(*) FROM {schema}.log AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
+UNION ALL SELECT 'table edge', 'rows of it belong to nobody', count(*) FROM {schema}.edge AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
+UNION ALL SELECT 'table edge_group', 'rows of it belong to nobody', count(*) FROM {schema}.edge_group AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
+UNION ALL SELECT 'table line', 'rows of it belong to nobody', count(*) FROM {schema}.line AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)

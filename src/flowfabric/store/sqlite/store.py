@@ -68,7 +68,7 @@ from flowfabric.store.sqlite.turns import TURNS
 from flowfabric.store.sqlite.watch import Watch
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.store.trips import Trips
-from flowfabric.store.upkeep import Hindrance, Size
+from flowfabric.store.upkeep import Damage, Hindrance, Size
 
 T = TypeVar("T")
 
@@ -359,6 +359,9 @@ class SqliteStore:
         """By how much, not for how long: a log that is emptied now and then never gets there."""
         del older_than_ms
         return await asyncio.to_thread(upkeep.hindrances, self.path)
+
+    async def inspect(self) -> list[Damage]:
+        return await asyncio.to_thread(upkeep.inspect, self.path)
 
     async def drop(self) -> None:
         await self.close()

@@ -20,12 +20,26 @@ from flowfabric.store.sqlite.file import make_private, schema_version
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.watch import refuse_version
-from flowfabric.store.upkeep import LOG_ALARM_BYTES, Hindrance, Size
+from flowfabric.store.upkeep import LOG_ALARM_BYTES, Damage, Hindrance, Size
 
 LOG_NAME = "write-ahead log"
 REST_NAME = "free and unassigned"
 _TABLE_BYTES = """SELECT s.tbl_name, sum(d.pgsize) FROM dbstat d
     JOIN sqlite_schema s ON s.name = d.name WHERE d.aggregate = TRUE GROUP BY s.tbl_name"""
+DAMAGE_MAX = 100
+# By table, how many rows have lost what they belong to, or their own name.
+_STRAY = {
+    "execution": "SELECT count(*) FROM execution WHERE typeof(id) <> 'text'",
+    "flow": "SELECT count(*) FROM flow WHERE typeof(id) <> 'text'",
+    **{
+        table: f"SELECT count(*) FROM {table} WHERE n NOT IN (SELECT n FROM execution)"  # noqa: S608
+        for table in ("payload", "attempt", "tag", "log")
+    },
+    **{
+        table: f"SELECT count(*) FROM {table} WHERE flow NOT IN (SELECT id FROM flow)"  # noqa: S608
+        for table in ("edge", "edge_group", "line")
+    },
+}
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
@@ -76,6 +90,18 @@ def hindrances(path: str) -> list[Hindrance]:
         "an old state of it; end what has had the file open for long (fuser, lsof)"
     )
     return [Hindrance(f"{path}-wal", sentence)]
+
+
+def inspect(path: str) -> list[Damage]:
+    """What SQLite finds in its pages and indexes, and rows that belong to nobody."""
+    with _looking(path) as connection:
+        told = [text for (text,) in connection.execute(f"PRAGMA integrity_check({DAMAGE_MAX})")]
+        damage = [Damage("the file", text) for text in told if text != "ok"]
+        for table, question in _STRAY.items():
+            count: int = connection.execute(question).fetchone()[0]
+            if count:
+                damage.append(Damage(f"table {table}", f"{count} rows of it belong to nobody"))
+    return damage
 
 
 def backup(path: str, target: Path) -> None:

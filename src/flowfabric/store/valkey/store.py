@@ -41,7 +41,7 @@ from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
-from flowfabric.store.upkeep import Size, Verified
+from flowfabric.store.upkeep import Damage, Size, Verified
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, Patience, command, function
@@ -73,6 +73,9 @@ from flowfabric.store.valkey.writing import (
     apply_calls,
     insert_calls,
 )
+
+# How many records a look at the indexes compares in one call.
+INSPECT_AT_ONCE = 500
 
 
 class ValkeyStore:
@@ -351,6 +354,18 @@ class ValkeyStore:
     async def verify(self, cursor: str, limit: int) -> Verified:
         counts = self._known_counts()
         return await self._verifying.verify(cursor, limit, self._moment(0), counts)
+
+    async def inspect(self) -> list[Damage]:
+        wrong, cursor = 0, ""
+        while True:
+            found = await self._verifying.verify(
+                cursor, INSPECT_AT_ONCE, self._moment(0), self._known_counts(), only_count=True
+            )
+            wrong, cursor = wrong + found.repaired, found.cursor
+            if not cursor:
+                break
+        told = f"{wrong} entries differ from the records they are made of"
+        return [Damage("the indexes", told)] if wrong else []
 
     async def drop(self) -> None:
         await self._keeping.drop()

@@ -47,25 +47,32 @@ class Verifying:
         self._hinting = hinting
 
     async def verify(
-        self, cursor: str, limit: int, moment: Moment, counts: PartitionCounts
+        self,
+        cursor: str,
+        limit: int,
+        moment: Moment,
+        counts: PartitionCounts,
+        *,
+        only_count: bool = False,
     ) -> Verified:
         place = _Place.of(cursor)
         repaired, left = 0, limit
         while place.partition < counts.flow and left > 0:
             last = min(place.partition + AT_ONCE, counts.flow)
             asked = [place, *(_Place(n) for n in range(place.partition + 1, last))]
-            done, looked, place = await self._some(asked, left, moment)
+            done, looked, place = await self._some(asked, left, moment, only_count=only_count)
             repaired, left = repaired + done, left - looked
         return Verified(repaired, place.text if place.partition < counts.flow else "")
 
     async def _some(
-        self, asked: list[_Place], limit: int, moment: Moment
+        self, asked: list[_Place], limit: int, moment: Moment, *, only_count: bool
     ) -> tuple[int, int, _Place]:
         """How many entries were set right, how many records were looked at, and where to go on:
         in the first partition that is not done."""
         header = (*moment.cells, self._keys.hints, limit)
+        mode = ("count",) if only_count else ()
         calls = [
-            function("verify", self._keys.partition(n), *header, walk, after)
+            function("verify", self._keys.partition(n), *header, walk, after, *mode)
             for n, walk, after in asked
         ]
         replies = await self._caller.all(calls)

@@ -1,0 +1,70 @@
+"""Whether work that can be done is being done: judged from what was seen, without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from flowfabric.core.duration import format_ms
+from flowfabric.core.flow.views import View
+from flowfabric.core.model import Execution
+from flowfabric.core.states import CLAIMABLE, State
+
+
+def stalled(view: View, now_ms: int, grace_ms: int) -> str:
+    """Why a flow does not go on although an outbox entry is due; empty while it changes.
+
+    A dispatcher that takes the flow and fails each time leaves no other trace.
+    """
+    flow = view.flow
+    due = [line.at_ms for line in view.lines if line.next_try_ms <= now_ms]
+    if flow is None or flow.parked or not due:
+        return ""
+    idle_ms = now_ms - max(min(due), flow.updated_ms)
+    if idle_ms <= grace_ms:
+        return ""
+    told = f"flow: {len(due)} outbox entries are due and nothing changed for {format_ms(idle_ms)}"
+    if flow.busy_until_ms > now_ms:
+        return f"{told}, although a dispatcher holds it; look at its log"
+    return f"{told}; is an engine running?"
+
+
+class Unclaimed(NamedTuple):
+    namespace: str
+    lane: str
+    sentence: str
+
+
+class _Queue(NamedTuple):
+    oldest_ms: int
+    ready: int
+
+
+class Queues:
+    """The queues of a store, by namespace and lane, as its open executions show them."""
+
+    def __init__(self) -> None:
+        self._ready: dict[tuple[str, str], _Queue] = {}
+        self._claimed_ms: dict[tuple[str, str], int] = {}
+
+    def see(self, row: Execution) -> None:
+        place = row.namespace, row.lane
+        if row.state in CLAIMABLE:
+            known = self._ready.get(place, _Queue(row.updated_ms, 0))
+            self._ready[place] = _Queue(min(known.oldest_ms, row.updated_ms), known.ready + 1)
+        elif row.state is State.ACTIVE:
+            claimed_ms = row.attempt_started_ms or row.updated_ms
+            self._claimed_ms[place] = max(self._claimed_ms.get(place, 0), claimed_ms)
+
+    def unclaimed(
+        self, now_ms: int, grace_ms: int, serving: Collection[str]
+    ) -> Iterator[Unclaimed]:
+        """Queues of lanes that hand out work, with work older than any claim."""
+        for (namespace, lane), queue in sorted(self._ready.items()):
+            waited_ms = now_ms - queue.oldest_ms
+            is_claimed = self._claimed_ms.get((namespace, lane), 0) >= queue.oldest_ms
+            if lane in serving and waited_ms > grace_ms and not is_claimed:
+                told = f"{queue.ready} ready, the oldest for {format_ms(waited_ms)}"
+                yield Unclaimed(
+                    namespace, lane, f"{told}, and nothing is claimed; is a worker running?"
+                )
