@@ -360,8 +360,9 @@ class Corrupt(FlowFabricError):
 
 _T, _R, _I = Reaction.TERMINAL, Reaction.RETRYABLE, Reaction.INFORMATIONAL
 
-# One reaction per code; a code that is not here is unknown. Where the raw and the typed tables of
-# the original disagree, the reaction is the one that neither drops work nor repeats it blindly.
+# One reaction per code; every code here is raised, and a code that is not here is unknown. Where
+# the raw and the typed tables of the original disagree, the reaction is the one that neither drops
+# work nor repeats it blindly.
 REACTIONS: dict[str, Reaction] = {
     "invalid": _T,
     "lease_lost": _T,
@@ -372,21 +373,16 @@ REACTIONS: dict[str, Reaction] = {
     "execution_not_found": _T,
     "execution_not_terminal": _T,
     "max_replays_exhausted": _T,
-    "max_reclaims_exceeded": _T,
-    "max_retries_exhausted": _T,
     "fence_required": _T,
-    "partial_fence_triple": _T,
     "invalid_input": _T,
     "invalid_policy_json": _T,
     "invalid_blocking_reason": _T,
     "invalid_tag_key": _T,
-    "invalid_capabilities": _T,
     "payload_too_large": _T,
     "runtime_no_handler": _T,
     "missing_extra": _T,
     "store_mismatch": _T,
     "not_found": _T,
-    "lane_not_found": _T,
     "flow_not_found": _T,
     "flow_already_terminal": _T,
     "execution_already_in_flow": _T,
@@ -403,26 +399,10 @@ REACTIONS: dict[str, Reaction] = {
     "skipped": _T,
     "no_active_lease": _I,
     "execution_not_eligible": _I,
-    "execution_not_in_eligible_set": _I,
-    "execution_not_reclaimable": _I,
-    "grant_already_exists": _I,
-    "execution_not_suspended": _I,
-    "already_suspended": _I,
-    "duplicate_signal": _I,
-    "ok_already_applied": _I,
-    "budget_soft_exceeded": _I,
-    "use_claim_resumed_execution": _R,
-    "not_a_resumed_execution": _R,
     "execution_not_leaseable": _R,
-    "lease_conflict": _R,
     "invalid_claim_grant": _R,
     "claim_grant_expired": _R,
-    "no_eligible_execution": _R,
-    "waitpoint_not_found": _R,
-    "rate_limit_exceeded": _R,
-    "concurrency_limit_exceeded": _R,
     "stale_graph_revision": _R,
-    "capability_mismatch": _R,
     "conflict": _R,
     "clock_skew": _R,
     "timeout": _R,
@@ -433,21 +413,16 @@ REACTIONS: dict[str, Reaction] = {
     "auth": _T,
     "script_not_loaded": _T,
     "other": _T,
-    "budget_exceeded": Reaction.COOPERATIVE,
-    "active_attempt_exists": Reaction.BUG,
-    "attempt_not_in_created_state": Reaction.BUG,
     "corruption": Reaction.BUG,
     "illegal_transition": Reaction.BUG,
-    "stream_not_found": Reaction.EXPECTED,
-    "invalid_frame_type": Reaction.SOFT_ERROR,
 }
 
 
 # Codes of bad names and ids, and of trouble with a store, that have no class of their own.
 _BAD_INPUT = frozenset(
     {
+        "edge_group_policy_already_fixed",
         "fence_required",
-        "partial_fence_triple",
         "missing_braces",
         "malformed_body",
         "unknown_family_prefix",

@@ -130,13 +130,13 @@ def test_an_unknown_code_gives_none(code: str) -> None:
         ("corruption", Corrupt),
         ("invalid_tag_key", InvalidInput),
         ("fence_required", InvalidInput),
-        ("partial_fence_triple", InvalidInput),
         ("stale_lease", StaleLease),
         ("lane_too_long", InvalidInput),
         ("cluster", StoreUnavailable),
         ("busy_loading", StoreUnavailable),
         ("auth", StoreUnavailable),
-        ("rate_limit_exceeded", Refused),
+        ("edge_group_policy_already_fixed", InvalidInput),
+        ("claim_grant_expired", Refused),
     ],
 )
 def test_a_code_belongs_to_the_class_that_carries_it_or_to_its_family(

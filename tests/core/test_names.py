@@ -134,7 +134,7 @@ def test_a_dotted_lower_case_tag_key_is_accepted(key: str) -> None:
 )
 def test_any_other_tag_key_is_refused(key: str) -> None:
     for error in (refusal(lambda: tag_key(key)), refusal(lambda: tags({key: "v"}))):
-        assert (error.code, error.field) == ("invalid_input", "tags")
+        assert (error.code, error.field) == ("invalid_tag_key", "tags")
         assert "group.name" in error.hint
 
 

@@ -75,7 +75,7 @@ def tag_key(text: object, field: str = "tags") -> str:
     hint = "write it as 'group.name' with lower-case letters, digits and underscores"
     key = exact.text(text, field, hint)
     if _TAG_KEY.fullmatch(key) is None:
-        raise _refusal(field, f"{_shown(key)} is not a tag key", hint)
+        raise _refusal(field, f"{_shown(key)} is not a tag key", hint, code="invalid_tag_key")
     if len(key) > TAG_KEY_BYTES_MAX:
         raise _too_long(field, f"the tag key {_shown(key)}", len(key), TAG_KEY_BYTES_MAX)
     return key

@@ -178,7 +178,10 @@ def set_policy(work: Round, key: GroupKey, policy: Policy) -> bool:
         return False
     if group is not None and group.n:
         raise InvalidInput(
-            "is fixed by the first edge", field="policy", hint="set it before drawing edges"
+            "is fixed by the first edge",
+            field="policy",
+            hint="set it before drawing edges",
+            code="edge_group_policy_already_fixed",
         )
     work.put(wanted)
     return True

@@ -87,7 +87,8 @@ class Link(asyncio.Protocol):
             while (reply := self._reader.gets()) is not _NOTHING:
                 self._take(reply)
         except ReplyError as error:
-            self.lose(StoreUnavailable(f"the server does not speak the protocol: {error}"))
+            problem = f"the server does not speak the protocol: {error}"
+            self.lose(StoreUnavailable(problem, code="protocol"))
 
     def _take(self, reply: Reply) -> None:
         if not self._waiting:

@@ -46,7 +46,13 @@ _HINTS = {
     "NOPERM": "the user needs{missing} ~<prefix>:* &<prefix>:* and what else the guide lists",
     "ASK": "slots are being moved between nodes; try again soon",
 }
-_AUTH = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+_CODES = {
+    **dict.fromkeys(("WRONGPASS", "NOAUTH", "NOPERM"), "auth"),
+    **dict.fromkeys(("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN"), "cluster"),
+    **dict.fromkeys(("READONLY", "OOM", "MISCONF", "NOREPLICAS", "BUSY"), "transport"),
+    "LOADING": "busy_loading",
+    "NOSCRIPT": "script_not_loaded",
+}
 # How a server tells of a right that is missing inside a function: without the word NOPERM.
 _INSIDE = "ACL failure in script"
 _COMMAND = re.compile(r"to run the '([^']+)' command")
@@ -76,10 +82,12 @@ def unavailable(error: ReplyError, where: object) -> StoreUnavailable:
     code = _code(text)
     if "non local key" in text:
         code = "ASK"
+    if "Function not found" in text:
+        code = "NOSCRIPT"
     told = StoreUnavailable(
         f"{where} refused: {text}",
         hint=_hint(code, text),
-        code="auth" if code in _AUTH else None,
+        code=_CODES.get(code, "other"),
     )
     told.__cause__ = error
     return told
