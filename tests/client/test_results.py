@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,31 @@ async def test_a_thousand_who_wait_ask_a_handful_of_times(app: App, faulty: Faul
         assert await asyncio.gather(*waiting) == list(range(1_000))
     # Twice five hundred when they began to wait; ends in this process are handed over.
     assert faulty.calls[Verb.ENDINGS] <= 8
+
+
+async def test_who_stops_to_wait_is_not_looked_for_among_all_who_wait(app: App) -> None:
+    handle = await echo_of(app).start(1)
+    waiting = [asyncio.create_task(handle.result()) for _ in range(50)]
+    room = (await app.connect()).results
+    await eventually(lambda: _waits(room, handle, len(waiting)))
+    walked: list[object] = []
+
+    class Watched(type(room._waiting[handle.id])):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[object]:
+            walked.append(self)
+            return iter(super().__iter__())
+
+    room._waiting[handle.id] = Watched(room._waiting[handle.id])
+    walked.clear()
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
+    assert walked == []
+    assert handle.id not in room._waiting
+
+
+async def _waits(room: results.Results, handle: Handle[int], count: int) -> bool:
+    return len(room._waiting.get(handle.id, ())) == count
 
 
 async def _followed(app: App, echo: Task[int]) -> None:

@@ -34,7 +34,8 @@ class Results:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: dict[ExecutionId, list[asyncio.Future[Ended]]] = {}
+        # Any number may wait for one execution, and each may stop to.
+        self._waiting: dict[ExecutionId, dict[asyncio.Future[Ended], None]] = {}
         self._asked: dict[ExecutionId, None] = {}
         self._expected: dict[ExecutionId, None] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -58,7 +59,7 @@ class Results:
         """The execution with its result, once it is over. Raises when there is none such."""
         self._follow()
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(id, []).append(future)
+        self._waiting.setdefault(id, {})[future] = None
         if id not in self._expected:
             self._ask(id)
         try:
@@ -152,10 +153,9 @@ class Results:
                 future.set_exception(error)
 
     def _forget(self, id: ExecutionId, future: asyncio.Future[Ended]) -> None:
-        others = [waiting for waiting in self._waiting.get(id, ()) if waiting is not future]
-        if others:
-            self._waiting[id] = others
-        else:
+        waiting = self._waiting.get(id, {})
+        waiting.pop(future, None)
+        if not waiting:
             self._waiting.pop(id, None)
 
     async def _follow_log(self) -> None:

@@ -204,7 +204,8 @@ class FlowBook:
         edges = self._readable(self._edges(sight), lost)
         groups, wanted = dict.fromkeys(sight.groups), list(sight.heads)
         members = self._page(sight.flow, sight.members, row) if sight.members else []
-        leaving = [edge.downstream for edge in edges if edge.upstream in set(sight.leaving)]
+        upstreams = set(sight.leaving)
+        leaving = [edge.downstream for edge in edges if edge.upstream in upstreams]
         groups |= dict.fromkeys((*leaving, *sight.entering))
         wanted += [*leaving, *members]
         if sight.ends:
@@ -248,16 +249,14 @@ class FlowBook:
             return sorted(
                 (edge for id in ids for edge in self._leaving.get(id, {}).values()), key=_in_order
             )
-        leaving = sorted(
-            (
-                edge
-                for id in set(sight.leaving)
-                for edge in self._leaving.get(id, {}).values()
-                if edge.state is EdgeState.PENDING
-            ),
-            key=_in_order,
+        pending = (
+            edge
+            for id in set(sight.leaving)
+            for edge in self._leaving.get(id, {}).values()
+            if edge.state is EdgeState.PENDING
         )
-        found = {edge.key: edge for edge in leaving[: sight.edges]}
+        leaving = heapq.nsmallest(sight.edges, pending, key=_in_order)
+        found = {edge.key: edge for edge in leaving}
         for id in sight.entering:
             found |= self._entering.get(id, {})
         return sorted(found.values(), key=_in_order)
