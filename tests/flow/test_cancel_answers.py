@@ -56,6 +56,17 @@ async def test_a_member_that_cannot_be_read_is_not_said_to_be_cancelled(
     assert (done.owed, done.not_cancelled) == ([], [member("b")])
 
 
+async def test_a_line_that_cannot_be_read_keeps_nobody_from_cancelling(
+    desk: FlowDesk, raw: Raw
+) -> None:
+    await desk.draw(plan("ab"))
+    await desk.end("a")
+    (line,) = await desk.lines()
+    await raw.write(line, "kind", "melted")
+    done = await desk.engine.flows.cancel(FLOW, wait_ms=5_000)
+    assert (done.status, done.cancelled) == (CancelStatus.CANCELLED, [member("b")])
+
+
 async def test_a_flow_that_is_cancelled_alone_has_cancelled_nobody(desk: FlowDesk) -> None:
     await desk.draw(plan("ab"))
     done = await desk.engine.flows.cancel(FLOW, CancelPolicy.FLOW_ONLY, wait_ms=1_000)

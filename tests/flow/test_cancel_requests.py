@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.core.flow.adding import Addition
+from flowfabric.core.flow.cancel import cancel_flow
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
 from flowfabric.core.transition import Changeset
@@ -87,6 +88,28 @@ async def test_a_wish_is_fulfilled_by_the_next_cancel_and_refuses_another(
     assert [line.kind for line in await desk.lines()] == [LineKind.CANCEL_FLOW]
     await desk.dispatch()
     assert await desk.states("a") == {"a": "cancelled"}
+
+
+async def test_a_wish_that_another_cancel_overtook_is_done(desk: FlowDesk, store: Store) -> None:
+    await desk.draw(plan("a"))
+    await (await busy(desk, store)).engine.flows.cancel(FLOW, PENDING)
+    wishes = await desk.lines()
+    flow = await desk.flow()
+    assert await desk.store.commit(
+        cancel_flow(flow, desk.clock.now_ms(), PENDING, "first"), desk.clock.now_ms()
+    )
+    assert set(wishes) < set(await desk.lines())
+    await desk.dispatch()
+    assert (await desk.flow()).cancel_reason == "first"
+    assert await desk.lines() == []
+
+
+async def test_a_wish_ends_what_its_process_knows_of_the_flow(here: FlowDesk) -> None:
+    """What it writes without a look would overtake the dispatcher again and again."""
+    await here.draw(plan("ab"))
+    assert here.engine.known.knows(FLOW)
+    await here.engine.flows._cancelling._leave(FLOW, PENDING, "")
+    assert not here.engine.known.knows(FLOW)
 
 
 async def test_of_several_wishes_the_oldest_counts(desk: FlowDesk, store: Store) -> None:

@@ -114,9 +114,11 @@ class FlowHandle:
     ) -> FlowCancel:
         """Take no more members and cancel those that have not ended.
 
-        `policy`: `cancel_all`, `cancel_pending` (who runs may end), `flow_only`. Without `wait`
-        members are cancelled in the background; with it, the answer names those that were, or
-        `ResultTimeout` says that it takes longer.
+        `policy`: `cancel_all`, `cancel_pending` (running members may end and are not tried again),
+        `flow_only`. Without `wait` members are cancelled in the background, and the answer names
+        those that are `owed` a cancel; with it, those that were `cancelled`, or `ResultTimeout`
+        says that it takes longer. The same policy again is answered with what the first one did;
+        another is refused.
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
         wanted = word(CancelPolicy, policy, "policy")

@@ -97,15 +97,18 @@ class FlowCancelling:
         """The same policy again is answered with what the first one did; another is refused."""
         checked = names.note(reason, "reason") if reason else ""
 
-        def decide(flow: Flow, view: View, now_ms: int) -> tuple[Changeset | None, None]:
-            wish = open_request(view.lines)
+        flow, wish, _ = await self._look(id)
+        require_same_cancel(flow, wish, policy)
+        wishes = [] if wish is None else [wish.line]
+
+        def decide(flow: Flow, _: View, now_ms: int) -> tuple[Changeset | None, None]:
             require_same_cancel(flow, wish, policy)
             if flow.state is FlowState.CANCELLED:
                 return None, None
-            return cancel_flow(flow, now_ms, policy, checked, wishes=view.lines), None
+            return cancel_flow(flow, now_ms, policy, checked, wishes=wishes), None
 
         try:
-            await self._writes.change(Sight(flow=id, lines=True), decide)
+            await self._writes.change(Sight(flow=id), decide)
         except Conflict:
             await self._leave(id, policy, checked)
         if wait_ms is not None:

@@ -149,8 +149,8 @@ class KnownFlows:
         self._hints.subscribe(self._hear)
 
     def _hear(self, hint: Hint) -> None:
-        for line in hint.lines:
-            self.forget(line.flow)
+        for flow in hint.flows:
+            self.forget(flow)
 
     def end(self) -> None:
         self.is_kept = False

@@ -13,8 +13,9 @@ they are functions of the head:
 
 A flow owns its edges, groups and lines. They are written only by a changeset that also names the
 flow with the `rev` it was seen with, and every such changeset raises it: whoever read anything of
-the flow before is refused. The end of a member is the exception: `apply` adds its line and leaves
-the flow alone, so that a thousand members can end at once.
+the flow before is refused. Lines that are only added are the exception, and leave the flow alone:
+`apply` adds that of a member that ends, so that a thousand members can end at once, and a changeset
+that names the flow without a `rev` adds others, whatever else happens to it.
 
 What holds for every verb:
 
