@@ -161,6 +161,15 @@ def test_a_bench_of_flows_prints_one_line_with_exactly_its_keys(name: str) -> No
         )
 
 
+@pytest.mark.case("FL-058")
+@pytest.mark.parametrize(("limit_ms", "code"), [("0", 1), ("600000", 0)])
+def test_a_race_that_takes_longer_than_its_limit_fails_the_bench(limit_ms: str, code: int) -> None:
+    arguments = ("--width", "2", "--repeat", "1", "--limit-ms", limit_ms, "--json")
+    ran = ff("bench", "siblings", "--store", "memory", *arguments)
+    assert (ran.returncode, ran.stderr) == (code, "")
+    assert list(one_object(ran.stdout)) == ["cancel_ms"]
+
+
 async def test_chains_are_worked_on_by_another_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shared.db?synchronous=NORMAL"
     with open_target(url) as target:

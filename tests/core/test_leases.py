@@ -45,7 +45,8 @@ def lost(row: Execution, how: Loss) -> Transition:
 @pytest.mark.parametrize("how", HOW)
 def test_a_lost_lease_foresees_a_new_attempt_with_all_of_its_time(how: Loss) -> None:
     row = running(policy=retrying(timeout=limited(attempt_ms=ATTEMPT_LIMIT)), deadline_ms=DEADLINE)
-    after = applied(row, lost(changed(row, attempt_left_ms=1), how))
+    spent = changed(row, attempt_left_ms=1)
+    after = applied(spent, lost(spent, how))
     assert (after.next_attempt, after.next_kind) == (1, AttemptKind.RECLAIM)
     assert (after.attempt_left_ms, after.attempt_until_ms) == (ATTEMPT_LIMIT, None)
     assert (after.reclaim_count, after.lost, after.epoch) == (1, how, 2)

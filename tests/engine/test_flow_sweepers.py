@@ -14,6 +14,7 @@ from flowfabric.core.states import State
 from flowfabric.engine import cancel_reconciler
 from flowfabric.engine.cancel_reconciler import CancelReconciler
 from flowfabric.engine.dependency_reconciler import DependencyReconciler
+from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.engine.flow_audit import MEMBERS
 from flowfabric.engine.flow_projector import FlowProjector
 from flowfabric.engine.sweeping import Done, Scope
@@ -132,14 +133,18 @@ async def test_cancels_of_siblings_that_nobody_has_on_the_list_are_listed_again(
     race = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
     await desk.draw(plan("abc", "a>c b>c", policies={"c": race}))
     await desk.end("a")
-    await desk.dispatcher.dispatch((await desk.lines())[0])
-    for line in await desk.lines():
-        if line.kind is LineKind.CANCEL_SIBLINGS:
-            await raw.remove(line)
-    if await desk.state("b") is State.WAITING:
-        assert (await counted(dependencies(desk).run_once()))[0] == 1
-        await desk.dispatch()
+    await desk.die_after_ends()
+    (line,) = await desk.lines()
+    assert line.kind is LineKind.CANCEL_SIBLINGS
+    await raw.remove(line)
+    desk.clock.advance(LEASE_MS)
+    await desk.dispatch()
+    assert await desk.state("b") is State.WAITING
+    assert await counted(dependencies(desk).run_once()) == (1, 0)
+    assert [each.kind for each in await desk.lines()] == [LineKind.CANCEL_SIBLINGS]
+    await desk.dispatch()
     assert await desk.state("b") is State.CANCELLED
+    assert await counted(dependencies(desk).run_once()) == (0, 0)
 
 
 async def test_owed_cancels_are_taken_up_again(desk: FlowDesk, raw: Raw) -> None:

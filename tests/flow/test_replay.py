@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from flowfabric.core.flow.dispatch import NoOp
 from flowfabric.core.flow.eligibility import Standing
 from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import (
@@ -43,7 +44,7 @@ async def test_replay_overtakes_an_undispatched_line(desk: FlowDesk) -> None:
     assert await desk.counters() == {"completed": 1}
 
 
-async def test_a_line_of_another_generation_is_superseded(desk: FlowDesk) -> None:
+async def test_a_line_of_a_member_that_was_replayed_is_superseded(desk: FlowDesk) -> None:
     await desk.draw(plan("ab", "a>b"))
     await desk.end("a", outcome="failed")
     (stale,) = await desk.lines()
@@ -52,6 +53,25 @@ async def test_a_line_of_another_generation_is_superseded(desk: FlowDesk) -> Non
     await desk.dispatch()
     assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
     assert (await desk.lines(), await desk.counters()) == ([], {})
+
+
+async def test_a_line_of_an_earlier_generation_is_superseded_by_the_same_end(
+    desk: FlowDesk,
+) -> None:
+    """The member has ended again, and in the same way: only the generation tells them apart."""
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a", outcome="failed")
+    (stale,) = await desk.lines()
+    await desk.engine.replay(member("a"))
+    await desk.dispatch()
+    await desk.end("a", outcome="failed")
+    (fresh,) = await desk.lines()
+    assert (stale.generation, fresh.generation, stale.about) == (0, 1, fresh.about)
+    await add_lines(desk.store, desk.clock, stale)
+    assert await desk.dispatcher.dispatch(stale) == NoOp("superseded")
+    await desk.dispatch()
+    assert await desk.counters() == {"failed": 1, "skipped": 1}
+    assert (await desk.edge("a", "b")).generation == 1
 
 
 async def test_replay_lowers_the_counter_and_leaves_resolved_edges(desk: FlowDesk) -> None:

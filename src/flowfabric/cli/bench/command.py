@@ -248,13 +248,20 @@ def fanin(
 
 @bench.command()
 def siblings(
-    *, store: Store = "sqlite", width: Width = 100, repeat: Repeat = 30, json: Json = False
+    *,
+    store: Store = "sqlite",
+    width: Width = 100,
+    repeat: Repeat = 30,
+    limit_ms: Annotated[
+        float | None, typer.Option(min=0, help="Exit with 1 if the p99 is above this.")
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Measure a race: from its decision to the last loser cancelled.
 
     \b
     Examples:
-      ff bench siblings --store sqlite --width 100
+      ff bench siblings --store sqlite --width 100 --limit-ms 500
       ff bench siblings --store memory --json
     """
     from flowfabric.cli.bench import flows as bench_flows
@@ -264,6 +271,8 @@ def siblings(
     with open_target(store) as target:
         figures = _run(bench_flows.siblings(target.url, width, repeat))
         show_figures("siblings", figures, target, as_json=json)
+    if limit_ms is not None and figures.cancel_ms.p99 > limit_ms:
+        raise typer.Exit(NOT_AS_EXPECTED)
 
 
 @bench.command()
