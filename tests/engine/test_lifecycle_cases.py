@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from flowfabric.app import App
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Query
-from flowfabric.core.operator import Source
+from flowfabric.core.model import Lease, Query
+from flowfabric.core.operator import ExpireReason, Source
 from flowfabric.core.states import TERMINAL, AttemptKind, AttemptLifecycle, PublicState
 from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import (
@@ -20,7 +22,7 @@ from flowfabric.errors import (
 from flowfabric.store import Store
 from flowfabric.testing.build import TTL_MS, execution_id, order
 from flowfabric.worker.context import Context
-from tests.engine.desk import BROKEN, Desk, forged
+from tests.engine.desk import BROKEN, VERBS, Desk, forged
 
 WAITING = "runnable/unowned/eligible_now/waiting_for_worker/none/pending_first_attempt/waiting"
 ACTIVE = "active/leased/not_applicable/none/none/running_attempt/active"
@@ -328,3 +330,43 @@ async def test_a_wrong_token_changes_nothing_and_the_right_one_still_completes(d
     assert [each.error.code for each in answer if each.error] == ["stale_lease"]
     await desk.engine.complete(lease, b"1")
     assert await desk.vector(lease.id) == COMPLETED
+
+
+ENDS: dict[str, Callable[[Desk, Lease], Awaitable[object]]] = {
+    "complete": VERBS["complete"],
+    "fail": VERBS["fail"],
+    "delay": VERBS["delay"],
+    "release": VERBS["release"],
+    "cancel": lambda desk, lease: desk.engine.cancel(lease.id, "enough"),
+    "expire": lambda desk, lease: desk.engine.expire(lease.id, ExpireReason.ATTEMPT_TIMEOUT),
+    "revoke": lambda desk, lease: desk.engine.revoke(lease.id, "gone"),
+    "silence": lambda desk, lease: desk.silent(lease),
+}
+
+
+@pytest.mark.parametrize("verb", ENDS)
+async def test_an_attempt_says_who_worked_on_it_however_it_ends(desk: Desk, verb: str) -> None:
+    began_ms = desk.clock.now_ms()
+    lease = await desk.running(worker="w-1")
+    desk.clock.advance(5)
+    await ENDS[verb](desk, lease)
+    (attempt,) = await desk.attempts(lease.id)
+    assert (attempt.worker, attempt.epoch) == ("w-1", lease.epoch)
+    # What is only put off goes on later, and has not ended.
+    ended_ms = None if verb in ("delay", "release") else desk.clock.now_ms()
+    assert (attempt.started_ms, attempt.ended_ms) == (began_ms, ended_ms)
+    assert (await desk.head(lease.id)).worker == ""
+
+
+async def test_each_attempt_keeps_its_own_worker(desk: Desk) -> None:
+    lease = await desk.running(worker="w-1")
+    await desk.silent(lease)
+    again = await desk.take(lease.id, worker="w-2")
+    running = await desk.attempts(lease.id)
+    assert [attempt.worker for attempt in running] == ["w-1", "w-2"]
+    await desk.engine.complete(again, b"1")
+    ended = await desk.attempts(lease.id)
+    assert [(attempt.worker, attempt.epoch) for attempt in ended] == [
+        ("w-1", lease.epoch),
+        ("w-2", again.epoch),
+    ]

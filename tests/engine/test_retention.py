@@ -98,6 +98,30 @@ async def test_a_key_keeps_its_execution_for_its_window(desk: FlowDesk) -> None:
         await desk.head(id)
 
 
+@pytest.mark.parametrize("outcome", ["success", "cancelled"])
+async def test_a_key_keeps_its_flow_for_its_window(desk: FlowDesk, outcome: str) -> None:
+    """However soon its members may go: the same key must find it."""
+    soon = RetentionPolicy(completed_ms=0, cancelled_ms=0)
+    keep_ms = desk.clock.now_ms() + 5_000
+    keyed = msgspec.structs.replace(plan("a"), retention=soon, keep_until_ms=keep_ms)
+    await desk.draw(keyed)
+    await desk.ended("a", outcome=outcome)
+    assert (await desk.flow()).purge_ms == keep_ms
+    desk.clock.set(keep_ms - 1)
+    assert await trimmer(desk).run_once() == Swept()
+    desk.clock.advance(1)
+    assert await trimmer(desk).run_once() == Swept(processed=2)
+    with pytest.raises(FlowNotFound):
+        await desk.flow()
+
+
+async def test_a_flow_without_a_key_goes_as_soon_as_its_members_may(desk: FlowDesk) -> None:
+    soon = RetentionPolicy(completed_ms=7)
+    await desk.draw(msgspec.structs.replace(plan("a"), retention=soon))
+    await desk.ended("a")
+    assert (await desk.flow()).purge_ms == desk.clock.now_ms() + 7
+
+
 async def test_a_flow_goes_as_a_whole_a_day_after_its_last_member_ended(desk: FlowDesk) -> None:
     before = await rows_of(desk.store)
     await desk.draw(plan("abc", "a>b b>c"))

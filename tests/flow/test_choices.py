@@ -15,6 +15,7 @@ from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, chain, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
+from tests.flow.watched import Watched
 
 CANCEL, LET_RUN = OnSatisfied.CANCEL_REMAINING, OnSatisfied.LET_RUN
 SATISFIED = "sibling_quorum_satisfied"
@@ -295,10 +296,15 @@ async def test_no_sibling_is_forgotten_however_many_there_are(desk: FlowDesk, wi
     policy = Policy(Join.QUORUM, 1, CANCEL)
     await desk.draw(plan([*ups, "x"], edges, policies={"x": policy}))
     await desk.dispatch()
-    await desk.ended(ups[7])
+    await desk.end(ups[7])
+    watched = Watched(desk.store)
+    other = FlowDesk(watched, desk.clock)
+    await other.dispatch()
+    cancelled = [len([t for t in each.transitions if t.line]) for each in watched.changes]
+    assert [count for count in cancelled if count] == ([49] if width == 50 else [500, 500, 199])
     assert await desk.counters() == {"completed": 1, "cancelled": width - 1}
     assert await desk.state("x") is State.WAITING
-    counts = desk.dispatcher.counts
+    counts = other.dispatcher.counts
     assert counts.labels("ff_sibling_cancel_dispatched_total") == {SATISFIED: width - 1}
     assert counts.labels("ff_sibling_cancel_disposition_total") == {"cancelled": width - 1}
     assert await desk.lines() == []

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.flow.views import Sight, View
+from flowfabric.core.model import Value
 from flowfabric.core.transition import Changeset
 from flowfabric.errors import FlowFabricError
 from flowfabric.store import Store
@@ -73,8 +74,12 @@ class Meddler(FaultyStore):
             self.times -= 1
             flow = (await self.inner.graph([Sight(flow=FLOW)]))[0].flow
             assert flow is not None
-            await self.inner.commit(Changeset(flows=[FlowPatch(FLOW, flow.rev, {})]), now_ms)
+            change = FlowPatch(FLOW, flow.rev, self.patch())
+            await self.inner.commit(Changeset(flows=[change]), now_ms)
         return await super().commit_each(batch, now_ms)
+
+    def patch(self) -> dict[str, Value]:
+        return {}
 
 
 class TickingClock(VirtualClock):

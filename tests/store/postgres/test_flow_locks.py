@@ -31,6 +31,8 @@ from tests.store.postgres.desk import Desk, waited_for
 
 # Between the look at the lines and the lock of the flow.
 PAUSE = "FROM (SELECT pg_advisory_xact_lock(7) OFFSET 0) AS pause CROSS JOIN unnest("
+FREE_FLOW = "SELECT id FROM flow FOR UPDATE SKIP LOCKED"
+FREE_EXECUTION = "SELECT id FROM execution FOR UPDATE SKIP LOCKED"
 RAISE = "UPDATE flow SET rev = rev + 1 WHERE id = $1"
 PROGRESS = "UPDATE execution SET progress_pct = 5, rev = rev + 1 WHERE id = ANY ($1::text[])"
 
@@ -95,6 +97,30 @@ async def test_a_changeset_is_judged_by_the_executions_that_it_waited_for(
     assert [row.state for row in found] == states
     assert found[0].progress_pct == 5
     assert found[0].rev == lease.head.rev + (1 if is_seen else 2)
+
+
+@pytest.mark.parametrize("held", ["execution", "flow"])
+async def test_flows_are_locked_before_executions(
+    desk: Desk, store: PostgresStore, clock: VirtualClock, held: str
+) -> None:
+    """Whoever waits for the execution holds the flow, and who waits for the flow nothing."""
+    made = await put_flow(store, clock, plan("a"))
+    row = await head(store, member("a"))
+    changes = Changeset(
+        transitions=[cancel(row, clock.now_ms(), "", source=Source.OPERATOR)],
+        flows=[FlowPatch(FLOW, made.flow.rev, {"completed": 1})],
+    )
+    raw, look = await desk.raw(), await desk.raw()
+    async with raw.transaction():
+        if held == "execution":
+            await raw.execute(PROGRESS, [row.id])
+        else:
+            await raw.execute(RAISE, FLOW)
+        waiting = asyncio.create_task(store.commit(changes, clock.now_ms()))
+        await waited_for(raw)
+        free = await look.fetch(FREE_FLOW if held == "execution" else FREE_EXECUTION)
+    assert not await waiting
+    assert len(free) == (0 if held == "execution" else 1)
 
 
 async def test_a_flow_that_changed_after_its_lines_were_looked_at_is_left_for_the_next_turn(
