@@ -48,20 +48,30 @@ class Lanes:
         return {name: state for name, state in states.items() if state not in _ACCEPTING}
 
     async def set(self, name: str, state: LaneState) -> None:
+        """Set its state, unless it has it. A write whose reply was lost is not repeated when others
+        have set the lane since: it could undo what they did."""
         for pause in (*CONFLICT_PAUSES_SECONDS, None):
             await self._load()
             lane = self._known.get(name)
-            changes = Changeset(lanes=[LaneChange(name, lane.rev if lane else 0, state)])
-            if await self._commit(changes):
-                await self._load()
+            if lane is not None and lane.state is state:
                 return
+            seen = lane.rev if lane else 0
+            change = LaneChange(name, seen, state)
+            is_done, is_unsure = await self._commit(Changeset(lanes=[change]))
+            await self._load()
+            if is_done:
+                return
+            if is_unsure and (after := self._known.get(name)) and after.rev > seen + 1:
+                raise Conflict(f"lane '{name}' was set by others; it is {after.state}")
             if pause is not None:
                 await apart(pause)
         raise Conflict(f"lane '{name}' kept changing")
 
-    async def _commit(self, changes: Changeset) -> bool:
-        async def once(_: bool) -> bool:
-            return await self._store.commit(changes, self._clock.now_ms())
+    async def _commit(self, changes: Changeset) -> tuple[bool, bool]:
+        """Whether it was written, and whether an earlier try may have been."""
+
+        async def once(is_repeated: bool) -> tuple[bool, bool]:
+            return await self._store.commit(changes, self._clock.now_ms()), is_repeated
 
         return await persistently(self._clock, once)
 
