@@ -15,6 +15,7 @@ Pair = tuple[int, int]
 
 BLOCKED, READY, RUNNING = "blocked", "ready", "running"
 COMPLETED, FAILED, CANCELLED, SKIPPED = "completed", "failed", "cancelled", "skipped"
+RESULTS = ("success_only", "completion")
 ENDS = frozenset({COMPLETED, FAILED, CANCELLED, SKIPPED})
 PENDING, SATISFIED, IMPOSSIBLE = "pending", "satisfied", "impossible"
 
@@ -327,6 +328,34 @@ def _caught_up(draft: _Draft, pair: Pair) -> Edge:
         return Edge()
     is_met = satisfies(draft.graph.edges[pair], draft.members[up])
     return Edge(SATISFIED if is_met else IMPOSSIBLE, draft.generations[up])
+
+
+def outcome(graph: Graph, seen: Situation, losers: frozenset[int]) -> str:
+    """What came of a flow whose members have all ended; `losers` were cancelled by a join."""
+    edges = dict(seen.edges)
+
+    def wanting(n: int) -> list[Pair]:
+        return [pair for pair in graph.leaving(n) if graph.edges[pair] in RESULTS]
+
+    def goes_on(n: int) -> bool:
+        """Whether nothing is missing for want of this one."""
+        return seen.members[n] != SKIPPED or _all(goes_on(down) for _, down in wanting(n))
+
+    def is_absorbed(n: int) -> bool:
+        mine = [pair for pair in graph.leaving(n) if edges[pair].generation == seen.generations[n]]
+        caught = [down for up, down in mine if graph.edges[up, down] == "failure"]
+        if any(seen.members[down] != SKIPPED for down in caught):
+            return True
+        return _all(goes_on(down) for up, down in wanting(n) if (up, down) in mine)
+
+    bad = [n for n, end in enumerate(seen.members) if end in (FAILED, CANCELLED)]
+    return "success" if all(n in losers or is_absorbed(n) for n in bad) else "failed"
+
+
+def _all(judged: Iterable[bool]) -> bool:
+    """All of them, and at least one."""
+    found = list(judged)
+    return bool(found) and all(found)
 
 
 class Evaluator:

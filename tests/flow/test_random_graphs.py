@@ -4,23 +4,24 @@ allows that is written from the rules, not from the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import msgspec
 import pytest
 
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, Join, LineKind, OnSatisfied
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.lifecycle import Failure
-from flowfabric.core.model import Lease
+from flowfabric.core.model import Execution, Lease
 from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine import reopening
 from flowfabric.engine.dispatcher import LEASE_MS
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.testing import Kind
@@ -32,7 +33,7 @@ from flowfabric.testing.invariants import broken_promises
 from tests.conftest import SIZE
 from tests.flow.desk import BROKEN, FlowDesk
 from tests.flow.dying import Died, Mortal
-from tests.flow.evaluator import Evaluator, Graph, Rule
+from tests.flow.evaluator import ENDS, Evaluator, Graph, Rule, Situation, outcome
 
 BASE = 1_000
 TTL_MS = 10_000_000
@@ -141,6 +142,7 @@ class Play:
 
     async def begin(self) -> None:
         await self.desk.engine.open()
+        await self.is_refused()
         await self.desk.draw(planned(self.world, self.flow))
 
     async def run(self) -> None:
@@ -234,8 +236,36 @@ class Play:
         assert allowed
         assert (states, groups) in {(each.members, each.groups) for each in allowed}
         assert await self.desk.lines(self.flow) == []
+        await self.is_judged(seen.members, allowed)
         ends = [state for state in states if state != "blocked"]
         assert await self.desk.counters(self.flow) == {end: ends.count(end) for end in set(ends)}
+
+    async def is_judged(self, rows: Sequence[Execution], allowed: Iterable[Situation]) -> None:
+        """The outcome is one that the rules give."""
+        status = await self.desk.engine.flows.status(self.flow)
+        states = tuple(_plain(str(row.state)) for row in rows)
+        if any(state not in ENDS for state in states):
+            assert status.outcome == "pending"
+            return
+        losers = frozenset(
+            self.numbers[row.id]
+            for row in rows
+            if row.outcome_category == "flow_cascade" and row.outcome_detail.startswith("sibling_")
+        )
+        graph = self.evaluator.graph
+        found = {outcome(graph, each, losers) for each in allowed if each.members == states}
+        assert status.outcome in found
+
+    async def is_refused(self) -> None:
+        """The same graph with half a member too much in one of its joins makes no flow."""
+        wanted = planned(self.world, self.flow)
+        if not wanted.policies:
+            return
+        key = next(iter(wanted.policies))
+        half = Policy(Join.QUORUM, cast(int, 1.5), OnSatisfied.LET_RUN)
+        crooked = msgspec.structs.replace(wanted, policies={**wanted.policies, key: half})
+        with pytest.raises(InvalidInput, match="whole number"):
+            await self.desk.engine.flows.submit(crooked)
 
 
 def _plain(state: str) -> str:

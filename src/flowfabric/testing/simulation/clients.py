@@ -26,7 +26,7 @@ from flowfabric.errors import (
 )
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
-from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes
+from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes, is_crooked
 
 # So many executions that have not ended are enough for anybody.
 CROWD = 70
@@ -120,6 +120,8 @@ class Client:
             self._world.ledger.begun.pop(plan.id, None)
             raise
         self._world.ledger.begun.pop(plan.id, None)
+        if is_crooked(plan.policies.values()):
+            raise Broken(f"flow {plan.id} has half a member in a quorum, and was accepted")
         self._world.ledger.flows[plan.id] = [order.id for order in plan.orders]
         self._world.ledger.counts["flows"] += 1
         for order in plan.orders:
