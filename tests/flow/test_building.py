@@ -12,6 +12,7 @@ from flowfabric.core.ids import ExecutionId, flow_partition
 from flowfabric.core.states import Reason, State
 from flowfabric.errors import (
     AlreadyInFlow,
+    ExecutionNotEligible,
     ExecutionNotFound,
     FlowAlreadyTerminal,
     InvalidGraph,
@@ -224,6 +225,22 @@ async def test_what_had_ended_before_it_joined_is_counted(desk: FlowDesk) -> Non
     await desk.engine.flows.build.join(FLOW, id)
     await desk.dispatch()
     assert await desk.counters() == {"completed": 1}
+
+
+@pytest.mark.parametrize("start", [True, False])
+async def test_what_is_held_joins_when_it_has_ended(desk: FlowDesk, start: bool) -> None:
+    """The lease of its holder does not know of the flow, which would never hear of the end."""
+    await desk.draw(plan(""))
+    lease = await desk.take(await solo(desk, "a"), start=start)
+    with pytest.raises(ExecutionNotEligible):
+        await desk.engine.flows.build.join(FLOW, lease.id)
+    if not start:
+        lease = await desk.engine.start(lease)
+    await desk.engine.complete(lease, b"1")
+    await desk.engine.flows.build.join(FLOW, lease.id)
+    await desk.dispatch()
+    assert await desk.counters() == {"completed": 1}
+    assert (await desk.head(lease.id)).purge_ms is None
 
 
 @pytest.mark.case("FL-045")

@@ -28,8 +28,8 @@ from flowfabric.core.flow.model import (
 from flowfabric.core.flow.round import Round
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Value, Writer
-from flowfabric.core.operator import observed
-from flowfabric.core.states import SHAPE, TERMINAL
+from flowfabric.core.operator import not_eligible, observed
+from flowfabric.core.states import SHAPE, TERMINAL, State
 from flowfabric.core.transition import LogLine, Transition, end_of
 from flowfabric.errors import AlreadyInFlow, InvalidGraph, InvalidInput, StaleGraphRevision
 
@@ -50,6 +50,10 @@ def join(work: Round, row: Execution) -> bool:
         return False
     if row.flow:
         raise AlreadyInFlow(f"{row.id} is a member of {row.flow}", details={"flow": row.flow})
+    if row.state is State.ACTIVE:
+        # Its holder decides from the lease, which does not know of the flow: the flow would never
+        # hear of the end.
+        raise not_eligible(row)
     joined = msgspec.structs.replace(row, flow=work.flow.id)
     line = end_of(joined, {"state": row.state}, work.now_ms)
     patch: dict[str, Value] = {
