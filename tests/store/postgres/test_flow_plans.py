@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution
 from flowfabric.core.flow.model import EdgeState
-from flowfabric.core.flow.views import Members, Sight
+from flowfabric.core.flow.views import FlowQuery, Members, Sight
 from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import Outcome, State
 from flowfabric.core.transition import Changeset
@@ -39,6 +39,9 @@ MANY_LINES = 2_000
 FEW_PAGES = 25
 LINES = """INSERT INTO line SELECT $1, x, x::text, 'ended', '', 0, '', 0, 0
     FROM generate_series(1, $2) AS x"""
+SETTLED = """INSERT INTO flow SELECT (jsonb_populate_record(f,
+    jsonb_build_object('id', 'x' || n, 'settled', true))).*
+    FROM flow AS f, generate_series(1, $1) AS n WHERE f.id = $2"""
 TABLES = {"execution", "log", "flow", "edge", "edge_group", "line"}
 
 Call = Callable[[Scene], Awaitable[object]]
@@ -109,6 +112,19 @@ async def commit(scene: Scene) -> None:
     batch = [changes, whole(drawn(plan("ab", "a>b", flow=flow_id(50)), scene.clock))]
     scene.ran.clear()
     assert await scene.store.commit_each(batch, now_ms) == [True, True]
+
+
+async def test_s1_3_flows_that_are_settled_are_not_walked_for_those_that_are_not(
+    scene: Scene, desk: Desk
+) -> None:
+    raw = await desk.raw()
+    await raw.execute(SETTLED, FINISHED, FLOW)
+    await raw.execute("VACUUM ANALYZE flow")
+    plans = await scene.plans(scene.store.find_flows(FlowQuery(unsettled=True)))
+    used = {node.get("Index Name") for found in plans for node in found}
+    walked = [node for found in plans for node in found if node["Node Type"] == "Seq Scan"]
+    assert "flow_unsettled" in used
+    assert [node for node in walked if node.get("Relation Name") in TABLES] == []
 
 
 CALLS: list[Call] = [turn, turn_of_one, graph, commit]
