@@ -35,6 +35,14 @@ FINISHED = 5_000
 EDGES = """INSERT INTO edge SELECT '', 'up' || x, 'down' || x, 'start', '', 0, '', 1, '',
     CASE WHEN x % 100 = 0 THEN 'pending' ELSE 'satisfied' END, 0, -1, '', NULL
     FROM generate_series(1, $1) AS x"""
+# One flow that has nearly everything there is, and one upstream that everybody waits for.
+ONE_FLOW = """INSERT INTO execution
+    (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload,
+     flow)
+    SELECT '{fp:9}:one' || x, 'default', 'main', 'greet', 'tests', x, '', 'completed', 'none', x,
+           '', $2 FROM generate_series(1, $1) AS x"""
+ONE_UPSTREAM = """INSERT INTO edge SELECT $2, 'up', 'down' || x, 'start', '', 0, '', 1, '',
+    'satisfied', 0, -1, '', NULL FROM generate_series(1, $1) AS x"""
 MANY_LINES = 2_000
 FEW_PAGES = 25
 LINES = """INSERT INTO line SELECT $1, x, x::text, 'ended', '', 0, '', 0, 0
@@ -44,10 +52,26 @@ SETTLED = """INSERT INTO flow SELECT (jsonb_populate_record(f,
     FROM flow AS f, generate_series(1, $1) AS n WHERE f.id = $2"""
 TABLES = {"execution", "log", "flow", "edge", "edge_group", "line"}
 
+ANALYZED = {"large": ("execution", "edge"), "skewed": ("execution", "edge", "line")}
+
 Call = Callable[[Scene], Awaitable[object]]
 
 
-@pytest.fixture(params=["large", "new"])
+async def fill(desk: Desk, kind: str) -> None:
+    """Rows of this kind of store; the server knows of them if `kind` does not say otherwise."""
+    raw = await desk.raw()
+    if kind == "large":
+        await raw.execute(FILL, FINISHED)
+        await raw.execute(EDGES, FINISHED)
+    elif kind.startswith("skewed"):
+        await raw.execute(ONE_FLOW, FINISHED, flow_id(70))
+        await raw.execute(ONE_UPSTREAM, FINISHED, flow_id(70))
+        await raw.execute(LINES, flow_id(70), FINISHED)
+    for table in ANALYZED.get(kind, ()):
+        await raw.execute(f"VACUUM ANALYZE {table}")
+
+
+@pytest.fixture(params=["large", "new", "skewed", "skewed, not analyzed"])
 async def scene(
     request: pytest.FixtureRequest,
     desk: Desk,
@@ -55,7 +79,7 @@ async def scene(
     clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Scene:
-    """A few flows, beside much that is finished or in a schema that is new."""
+    """A few flows, beside much that is finished, beside one that is big, or in a new schema."""
     ran: list[tuple[str, tuple[object, ...]]] = []
     rightly = Connection.ask
 
@@ -64,12 +88,7 @@ async def scene(
         return await rightly(connection, text, *arguments)
 
     monkeypatch.setattr(Connection, "ask", caught)
-    if request.param == "large":
-        raw = await desk.raw()
-        await raw.execute(FILL, FINISHED)
-        await raw.execute(EDGES, FINISHED)
-        for table in ("execution", "edge"):
-            await raw.execute(f"VACUUM ANALYZE {table}")
+    await fill(desk, request.param)
     for number in range(1, 10):
         await put_flow(store, clock, plan("abc", "a>b b>c", flow=flow_id(number)))
     await add_lines(store, clock, line(1), line(2))

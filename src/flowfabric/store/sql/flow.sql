@@ -393,12 +393,14 @@ WHERE EXISTS (SELECT FROM {schema}.execution AS e WHERE e.id = t.id)
 )
 
 -- name: done_write@postgres
--- The part of a commit that removes lines.
+-- The part of a commit that removes lines. As a range they can only be found by their key: many lines
+-- are of the same age.
 , good_done AS MATERIALIZED (
     SELECT t.* FROM {given} WHERE {kept}
 ), removed AS (
     DELETE FROM {schema}.line AS e USING good_done AS g
-    WHERE e.flow = g.flow AND e.at_ms = g.at_ms AND e.id = g.id
+    WHERE (e.flow, e.at_ms, e.id) >= (g.flow, g.at_ms, g.id)
+      AND (e.flow, e.at_ms, e.id) <= (g.flow, g.at_ms, g.id)
 )
 
 -- name: commit_log@postgres
@@ -470,8 +472,8 @@ FROM before AS c LEFT JOIN taken AS e ON true
 LEFT JOIN LATERAL (
     SELECT json_agg(json_build_array({line_columns}) ORDER BY l.at_ms, l.id)::text AS lines FROM (
         SELECT * FROM {schema}.line AS l
-        WHERE l.flow = e.id AND l.next_try_ms <= :now_ms::bigint
-        ORDER BY l.at_ms, l.id LIMIT :lines::bigint
+        WHERE l.flow >= e.id AND l.flow <= e.id AND l.next_try_ms <= :now_ms::bigint
+        ORDER BY l.flow, l.at_ms, l.id LIMIT :lines::bigint
     ) AS l
 ) AS x ON true
 ORDER BY e.turn, e.id
@@ -546,14 +548,17 @@ SELECT l.flow FROM {schema}.line AS l WHERE l.at_ms >= :since_ms::bigint
 ORDER BY l.at_ms LIMIT :peek::bigint
 
 -- name: of_owner@postgres
--- The part of a look for flows that keeps those which can be taken.
+-- The part of a look for flows that keeps those which can be taken. Lines of a flow are asked for by
+-- a range and in its order, here and elsewhere: a server that knows of one flow with nearly all lines
+-- would look for those of any other among all lines by age.
 CROSS JOIN LATERAL (
     SELECT s.id, s.rev FROM {schema}.flow AS s
     WHERE s.id = o.id AND s.busy_until_ms <= :now_ms::bigint
       AND s.next_try_ms <= :now_ms::bigint AND s.parked = ''
       AND (s.due_ms <= :now_ms::bigint OR (
           SELECT true FROM {schema}.line AS l
-          WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint LIMIT 1
+          WHERE l.flow >= s.id AND l.flow <= s.id AND l.next_try_ms <= :now_ms::bigint
+          ORDER BY l.flow LIMIT 1
       ))
     OFFSET 0
 ) AS s
@@ -564,7 +569,8 @@ SELECT w.turn, s.id, s.rev
 FROM unnest(:only::text[]) WITH ORDINALITY AS w (id, turn) JOIN {schema}.flow AS s ON s.id = w.id
 WHERE s.due_ms <= :now_ms::bigint OR (
     SELECT true FROM {schema}.line AS l
-    WHERE l.flow = s.id AND l.next_try_ms <= :now_ms::bigint LIMIT 1
+    WHERE l.flow >= s.id AND l.flow <= s.id AND l.next_try_ms <= :now_ms::bigint
+    ORDER BY l.flow LIMIT 1
 )
 
 -- name: flow_graph@postgres
@@ -682,6 +688,7 @@ FROM unnest(
 ) AS w (which, flow, due_ms, most)
 CROSS JOIN LATERAL (
     SELECT * FROM {schema}.line AS x
-    WHERE x.flow = w.flow AND (w.due_ms IS NULL OR x.next_try_ms <= w.due_ms)
+    WHERE x.flow >= w.flow AND x.flow <= w.flow
+      AND (w.due_ms IS NULL OR x.next_try_ms <= w.due_ms)
     ORDER BY x.flow, x.at_ms, x.id LIMIT w.most
 ) AS l GROUP BY w.which
