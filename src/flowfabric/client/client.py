@@ -221,6 +221,7 @@ class Client:
             deadline_ms=request.deadline_ms if limit is None else now_ms + limit,
             key=request.key,
             digest=_digest(request) if request.key else "",
+            asked_ms=now_ms,
         )
 
     def _mint(self, key: str | None, now_ms: int) -> ExecutionId:

@@ -28,7 +28,7 @@ from flowfabric.core.states import (
     State,
 )
 from flowfabric.core.transition import Held, LogLine, Transition, begin, clip, end_of
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import InvalidInput, StoreUnavailable
 
 CATEGORY_LIMIT = 64
 UNUSABLE = "corruption"
@@ -51,7 +51,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A request to run something. `submit` checks every field of it."""
+    """A request to run something. `submit` checks every field of it. `asked_ms`: when the caller
+    asked, if that is known: it may be long before the store can be reached."""
 
     id: ExecutionId
     namespace: str
@@ -66,12 +67,24 @@ class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deadline_ms: int | None = None
     key: str | None = None
     digest: str = ""
+    asked_ms: int | None = None
 
 
-def lateness(order: Order, now_ms: int) -> InvalidInput | None:
-    """Why it can be made no longer, if its deadline has passed. It may have been made before."""
+def lateness(
+    order: Order, now_ms: int, asked_ms: int | None = None
+) -> InvalidInput | StoreUnavailable | None:
+    """Why it can be made no longer, if its deadline has passed. It may have been made before.
+
+    A deadline that was to come when the caller asked is no mistake of the caller's.
+    """
     if order.deadline_ms is None or instant_ms(order.deadline_ms, "deadline") > now_ms:
         return None
+    asked_ms = asked_ms if order.asked_ms is None else order.asked_ms
+    if asked_ms is not None and order.deadline_ms > asked_ms:
+        return StoreUnavailable(
+            "the store could not be reached before the deadline",
+            hint="start it again; a later deadline gives the store more time",
+        )
     return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
 
 

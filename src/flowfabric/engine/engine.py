@@ -122,6 +122,7 @@ class Engine(Overseeing):
         return answers
 
     async def _submit(self, orders: Sequence[Order]) -> list[Submitted]:
+        asked_ms = self.clock.now_ms()
         closed = await self.lanes.closed({order.lane for order in orders})
         refused: dict[int, FlowFabricError] = {}
         too_late: dict[int, FlowFabricError] = {}
@@ -135,7 +136,7 @@ class Engine(Overseeing):
                 shut = lane_refusal(order, closed)
                 try:
                     require_partition(order.id, self.counts)
-                    late = shut or lifecycle.lateness(order, now_ms)
+                    late = shut or lifecycle.lateness(order, now_ms, asked_ms)
                     batch.append(lifecycle.submit(order, now_ms, create=late is None))
                     if late is not None:
                         too_late[position] = late
