@@ -10,14 +10,15 @@ import sqlite3
 import msgspec
 import pytest
 
-from flowfabric.core.flow.views import Turn
-from flowfabric.core.model import Shift
+from flowfabric.core.flow.views import FlowQuery, Turn
+from flowfabric.core.model import Query, Shift
 from flowfabric.core.states import LaneState, State
 from flowfabric.engine import round_by_hand
 from flowfabric.engine.diagnosis import Diagnosis, Kind
 from flowfabric.engine.doctor import CLAIM_GRACE_MS, STALL_GRACE_MS, Doctor
 from flowfabric.engine.flow_projector import FlowProjector
 from flowfabric.engine.sweeping import Report
+from flowfabric.errors import Corrupt
 from flowfabric.store import Store
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.valkey import ValkeyStore
@@ -181,3 +182,18 @@ async def test_a_deep_look_finds_damaged_pages(desk: FlowDesk) -> None:
     raw.commit()
     raw.close()
     assert (Kind.UNREADABLE, "the file") in await named(desk, deep=True)
+
+
+async def test_an_entry_of_an_index_without_a_record_is_told_of(desk: FlowDesk) -> None:
+    if not isinstance(desk.store, ValkeyStore):
+        return
+    await desk.submit(order(0))
+    await desk.draw(plan("ab", "a>b"))
+    async with raw_client(desk.store) as raw:
+        assert await raw.remove(await desk.flow())
+        assert await raw.remove(await desk.head(order(0).id))
+    with pytest.raises(Corrupt, match=f"execution {order(0).id}.*record is missing"):
+        await desk.store.find(Query())
+    with pytest.raises(Corrupt, match=f"flow {FLOW}.*record is missing"):
+        await desk.store.find_flows(FlowQuery(namespace="another"))
+    assert (Kind.UNREADABLE, order(0).id) in await named(desk)

@@ -182,4 +182,9 @@ class IndexReconciler:
         if not is_everything or not isinstance(self._store, Verifiable):
             return _Piece()
         verified = await self._store.verify(after, PAGE)
+        if verified.repaired:
+            told = {"repaired": verified.repaired}
+            logger.error(
+                "%d index entries differed from their records", verified.repaired, extra=told
+            )
         return _Piece(verified.repaired, 0, verified.cursor)

@@ -119,7 +119,7 @@ async def test_a_drop_that_was_interrupted_can_be_repeated(
 @pytest.mark.case("BC-007")
 async def test_what_is_missing_is_named_and_then_loaded(url: str, opener: Opener) -> None:
     store = opener(url)
-    load = "FUNCTION LOAD (flowfabric lib v1)"
+    load = "FUNCTION LOAD (flowfabric lib v2)"
     assert await store.unmigrated() == [load, "first start"]
     await store.migrate()
     assert await store.unmigrated() == []

@@ -87,7 +87,8 @@ register('flow_find', function(keys, args)
     last = id
     local key = base .. ':flow:' .. id
     local cells = flow_fits(key, args) and call('HGETALL', key) or {}
-    if #cells > 0 then
+    -- An entry without a record is told of: nobody knows what it would fit.
+    if #cells > 0 or call('EXISTS', key) == 0 then
       rows[#rows + 1] = {id, cells}
     end
   end

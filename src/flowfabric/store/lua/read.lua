@@ -164,7 +164,8 @@ register('find', function(keys, args)
         return {last, rows}
       end
       last = some[place]
-      if text and fits(base, last, columns_of(text), args, wanted) then
+      -- An entry without a record is told of: nobody knows what it would fit.
+      if not text or fits(base, last, columns_of(text), args, wanted) then
         rows[#rows + 1] = {last, text}
       end
     end

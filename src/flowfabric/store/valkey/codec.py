@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from flowfabric.core.flow.model import MISSING
 from flowfabric.core.ids import ExecutionId, execution_id
 from flowfabric.core.model import (
     Execution,
@@ -184,8 +185,16 @@ def text_of(reply: Any) -> bytes | None:
 def found_of(partition: int, reply: Any) -> tuple[str, list[Execution]]:
     """How far it was looked, nothing when at the end, and what fits."""
     last, rows = reply
-    heads = [head_of(execution_id(partition, uuid.decode()), flat) for uuid, flat in rows]
-    return last.decode(), [head for head in heads if head is not None]
+    heads = [_named(execution_id(partition, uuid.decode()), text) for uuid, text in rows]
+    return last.decode(), heads
+
+
+def _named(id: ExecutionId, text: bytes | None) -> Execution:
+    """The head of an execution that an index names."""
+    head = head_of(id, text)
+    if head is None:
+        raise unreadable(id, f"{MISSING}, and an index names it")
+    return head
 
 
 def change_of(reply: Any) -> tuple[str, int, str, str]:

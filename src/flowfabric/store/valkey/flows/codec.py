@@ -140,6 +140,9 @@ class _Reader:
         return execution_id(self._partition, text)
 
     def flow(self, reply: Any) -> Flow | None:
+        if not reply:
+            self.unreadable.append(Unreadable("flow", self._flow, MISSING))
+            return None
         fields: dict[str, Any] = {}
         for name, cell in pairs_of(reply).items():
             parse = _FLOW_PARSERS.get(name)
