@@ -16,6 +16,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution, Lease, Value
 from flowfabric.core.retention import Departure, FlowDeparture, Purge, Purged
 from flowfabric.core.transition import Changeset, Transition
+from flowfabric.store import cursor
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.memory_flows import FlowBook
 from flowfabric.testing.simulation import play
@@ -120,6 +121,15 @@ def cancelled_work_that_can_be_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lifecycle, "returning", lifecycle.working)
 
 
+def age_of_a_decision_taken_for_skew(patch: pytest.MonkeyPatch) -> None:
+    """Work that takes longer than clocks may differ is refused, and repeated as slowly for ever."""
+
+    def arriving_ms(caller: object, now_ms: int) -> int:
+        return now_ms
+
+    patch.setattr(cursor, "arriving_ms", arriving_ms)
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize(
     "plant",
@@ -130,6 +140,7 @@ def cancelled_work_that_can_be_given_back(patch: pytest.MonkeyPatch) -> None:
         purge_of_what_has_changed,
         end_without_a_line,
         cancelled_work_that_can_be_given_back,
+        age_of_a_decision_taken_for_skew,
     ],
 )
 def test_a_planted_fault_is_found_and_found_again(

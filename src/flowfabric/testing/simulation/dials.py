@@ -16,6 +16,8 @@ class Dials(msgspec.Struct, frozen=True, kw_only=True):
     middle_delay: float = 0.05  # as long as a call is not refused for its age
     middle_delay_ms: int = 450
     slow_look: float = 0.15
+    very_slow_look: float = 0.01  # longer than clocks may differ: slow, and not skewed
+    look_ms: int = 0  # at least so long takes every look
     long_delay: float = 0.01
     long_delay_ms: int = 4_000
     hint_lost: float = 0.15
@@ -39,6 +41,7 @@ CALM = Dials(
     lost_reply=0.0,
     middle_delay=0.0,
     slow_look=0.0,
+    very_slow_look=0.0,
     long_delay=0.0,
     hint_lost=0.0,
     hint_twice=0.0,
@@ -49,3 +52,5 @@ CALM = Dials(
     forgotten=0.0,
     unrenewed=0.0,
 )
+# Nothing goes wrong, and no look is quicker than clocks may differ: all must end all the same.
+CALM_AND_SLOW = msgspec.structs.replace(CALM, look_ms=700)

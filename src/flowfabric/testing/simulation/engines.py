@@ -18,7 +18,8 @@ SECONDS_MAX = 1.5
 
 def begin_engine(process: Process, known: KnownFlows | None = None) -> None:
     """All duties, each on its loop; `known` are flows that somebody in this process works on."""
-    store, clock, counts = process.store, FollowingClock(process.clock), Telemetry()
+    store, counts = process.store, Telemetry()
+    clock = store.caller_clock = store.caller_clock or FollowingClock(process.clock)
     timekeeper = Timekeeper(store, clock, counts=counts)
     dispatcher = Dispatcher(store, clock, counts, known)
     shed = Shed(store, clock, counts)

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from flowfabric.errors import StoreUnavailable
+from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint, Hints
+from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.faults import FaultyStore, Verb
 from flowfabric.testing.simulation.timeline import LocalClock
 from flowfabric.testing.simulation.world import World
@@ -112,12 +114,13 @@ class Road(FaultyStore):
     async def _call(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
         process, world = self._process, self._process.world
         dials = world.dials
+        sent = self._sent(run)
         self._mishap()
         await process.run_on()
         if world.happens(dials.error):
             world.hit("error")
             raise StoreUnavailable(f"{verb} failed before it did anything")
-        told = await self._there(verb, run)
+        told = await self._there(verb, sent)
         if world.happens(dials.crash):
             process.kill()
         await self._back(verb)
@@ -127,15 +130,28 @@ class Road(FaultyStore):
             raise StoreUnavailable(f"{verb} failed after it was done")
         return told
 
+    def _sent(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        """The call with the caller's clock as it is when it is sent, however late it arrives."""
+        clock = self.caller_clock and FollowingClock(VirtualClock(self.caller_clock.arriving_ms()))
+
+        def arrived() -> Awaitable[T]:
+            self.inner.caller_clock = clock
+            return run()
+
+        return arrived
+
     async def _back(self, verb: Verb) -> None:
         """The answer takes a while: between a look and a write there is room for others."""
         world, dials = self._process.world, self._process.world.dials
+        least_ms = dials.look_ms if verb in LOOKS else 0
         most_ms = dials.short_delay_ms
-        if verb in LOOKS and world.happens(dials.slow_look):
+        if verb in LOOKS and world.happens(dials.very_slow_look):
+            most_ms = dials.long_delay_ms
+        elif verb in LOOKS and world.happens(dials.slow_look):
             most_ms = dials.middle_delay_ms
-        elif not world.happens(dials.short_delay):
+        elif not least_ms and not world.happens(dials.short_delay):
             return
-        await world.timeline.rest(world.chance.randint(0, most_ms) / 1000)
+        await world.timeline.rest((least_ms + world.chance.randint(0, most_ms)) / 1000)
 
     def _mishap(self) -> None:
         process, world, dials = self._process, self._process.world, self._process.world.dials
@@ -145,7 +161,7 @@ class Road(FaultyStore):
             process.stop_for(world.chance.random() * dials.pause_ms / 1000)
         if world.happens(dials.clock_jump):
             world.hit("clock set")
-            process.clock.jump(world.chance.randint(1, dials.skew_ms))
+            process.clock.jump(world.chance.randint(-dials.skew_ms, dials.skew_ms))
 
     async def _there(self, verb: Verb, run: Callable[[], Awaitable[T]]) -> T:
         """To the store; what is long under way arrives also when the sender is dead by then."""

@@ -62,7 +62,7 @@ def _wake(over: asyncio.Future[None]) -> None:
 
 
 class LocalClock:
-    """The clock of one machine: off by some milliseconds, and set forward now and then."""
+    """The clock of one machine: off by some milliseconds, and set now and then."""
 
     def __init__(self, timeline: Timeline, off_ms: int) -> None:
         self._timeline = timeline

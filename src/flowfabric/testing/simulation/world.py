@@ -23,7 +23,7 @@ from flowfabric.store.hints import Hint, Hints
 from flowfabric.testing.faults import Verb
 from flowfabric.testing.invariants import broken, broken_promises
 from flowfabric.testing.picture import Picture, look
-from flowfabric.testing.simulation.dials import CALM, STORMY
+from flowfabric.testing.simulation.dials import CALM, CALM_AND_SLOW, STORMY
 from flowfabric.testing.simulation.flow_judge import broken_whole, whole_of
 from flowfabric.testing.simulation.ledger import Broken, Ledger
 from flowfabric.testing.simulation.timeline import Timeline
@@ -59,6 +59,7 @@ class World:
         self.timeline = timeline
         self.chance = random.Random(seed)
         self.dials = STORMY
+        self._is_slow = seed % 2 == 0
         self.ledger = Ledger()
         self.store = WatchedStore(timeline, self.ledger)
         self.store.hints = Air(self)
@@ -95,13 +96,14 @@ class World:
         await self._enough.wait()
 
     def calm_down(self) -> None:
-        """From now on nothing goes wrong any more; who is stopped still has to wake up."""
-        self.dials = CALM
+        """From now on nothing goes wrong any more; who is stopped still has to wake up. With every
+        other seed the store is slow from then on, and stays so."""
+        self.dials = CALM_AND_SLOW if self._is_slow else CALM
         self._away_until = 0.0
 
     @property
     def is_calm(self) -> bool:
-        return self.dials is CALM
+        return self.dials in (CALM, CALM_AND_SLOW)
 
     def hit(self, fault: str) -> None:
         self.faults[fault] += 1
