@@ -73,26 +73,30 @@ async def submit(target: Target, plan: Plan, *, runs: bool = False) -> Submit:
     made = _draw(bench, plan)
     if not runs:
         await bench.app.connect()
-        figures, _ = await _submitted(target, made)
+        figures, executing = await _submitted(target, made)
+        executing.cancel()
+        await asyncio.wait([executing])
         await bench.app.close()
         return figures
     async with bench.app.running():
         # What is opened and prepared at first use is no cost of a member.
         first = _draw(bench, Plan(GROUP, shape=Shape.TREE))
         await _executed(first, await first.graph.submit())
-        figures, run = await _submitted(target, made)
-        rate = await _executed(made, run)
+        figures, executing = await _submitted(target, made)
+        rate = await executing
     return msgspec.structs.replace(figures, members_per_s=rate)
 
 
-async def _submitted(target: Target, made: _Made) -> tuple[Submit, FlowHandle]:
+async def _submitted(target: Target, made: _Made) -> tuple[Submit, asyncio.Task[float]]:
+    """The figures of the submit, and the wait for the last result, which begins at its end."""
     # In memory there is no other client but this process.
     others = _own_loop() if target.kind == "memory" else bystander(target.url)
     async with others as longest_ms:
         began = time.perf_counter()
         run = await made.graph.submit()
         seconds = time.perf_counter() - began
-    return Submit(seconds, peak_rss_mb(), longest_ms[0]), run
+        executing = asyncio.create_task(_executed(made, run))
+    return Submit(seconds, peak_rss_mb(), longest_ms[0]), executing
 
 
 async def _executed(made: _Made, run: FlowHandle) -> float:
