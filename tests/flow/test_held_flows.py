@@ -52,9 +52,10 @@ class Meanwhile(FaultyStore):
 
 
 async def rested(dispatcher: Dispatcher) -> bool:
-    """Whether the dispatcher has found all that it was told of, and would now wait for a poll."""
+    """Whether the dispatcher has found all that it was told of, and would now wait for a poll, or
+    for the end of a lease that it has given back already."""
     for _ in range(ROUNDS_MAX):
-        if await dispatcher._round() >= NET_SECONDS:
+        if await dispatcher._round() >= LEASE_MS / 1000:
             return True
     return False
 
