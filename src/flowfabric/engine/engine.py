@@ -228,16 +228,19 @@ class Engine(Overseeing):
         return begun
 
     async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
-        """Move the end of many leases in one call. A lease that is lost is answered with why."""
+        """Move the end of many leases in one call; answers in the order of the leases. A lease that
+        is lost is answered with why."""
         _require_ttl(ttl_ms)
-        answers: list[Renewed] = []
+        answers: dict[ExecutionId, Renewed] = {}
         for start in range(0, len(leases), BATCH_LIMIT):
             some = leases[start : start + BATCH_LIMIT]
             answered, lost = await isolated(some, lambda leases: self._renew(leases, ttl_ms))
-            answers += answered
-            # They run out: whoever holds them stops in time.
-            answers += [Renewed(lease, not_renewed(lease, error)) for lease, error in lost]
-        return answers
+            answers |= {each.lease.id: each for each in answered}
+            # They run out: their holder stops in time.
+            answers |= {
+                lease.id: Renewed(lease, not_renewed(lease, error)) for lease, error in lost
+            }
+        return [answers[lease.id] for lease in leases]
 
     async def _renew(self, given: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
         leases = await self._as_stored(given)
