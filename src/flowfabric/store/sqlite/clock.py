@@ -54,17 +54,20 @@ class FileClock:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._steady_ns = machine.steady_ns
         self._mark = machine.mark(None)
         self._tended_ms = -TEND_MS
         self._last_ms = 0
 
     def now_ms(self) -> int:
         # A mark that was not written after all was a little ahead of the one that is there.
-        self._last_ms = max(self._last_ms, self._mark.now_ms(self._steady_ms()))
+        now_ms = self._mark.now_ms(self._steady_ns() // 1_000_000)
+        if now_ms > self._last_ms:
+            self._last_ms = now_ms
         return self._last_ms
 
     def _steady_ms(self) -> int:
-        return self._machine.steady_ns() // 1_000_000
+        return self._steady_ns() // 1_000_000
 
     def follow(self, connection: sqlite3.Connection) -> None:
         """Another process wrote: perhaps a mark."""
