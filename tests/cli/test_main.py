@@ -27,6 +27,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("db", "size"),
     ("db", "drop"),
     ("bench", "chain"),
+    ("bench", "fanin"),
     ("bench", "fanout"),
     ("bench", "siblings"),
     ("bench", "submit"),

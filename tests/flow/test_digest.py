@@ -99,6 +99,7 @@ NOT_COUNTED: dict[type, dict[str, tuple[Plan, str]]] = {
         "id": (whole(), "stands for a place in the graph; see Plan.id"),
         "creator": (with_order(creator="me"), "says who, not what"),
         "digest": (with_order(digest="x"), "follows from task and payload"),
+        "asked_ms": (with_order(asked_ms=NOW), "says when, not what"),
     },
     Link: {},
     Policy: {},

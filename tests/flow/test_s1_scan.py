@@ -191,9 +191,13 @@ async def test_s1_9_s1_13_a_flow_that_is_gone_is_passed_and_nothing_is_written(
     else:
         faults = [Fault(Verb.GRAPH, 1, Kind.DELAY, hook=lambda: raw.remove(gone))]
     projector = FlowProjector(FaultyStore(desk.store, faults), desk.engine.clock)
-    assert await counted(projector) == (1, 0)
-    assert [flow.id for flow in await flows_of(desk)] == FLOWS[:1]
-    assert await counted(projector) == (0, 0)
+    swept = [await counted(projector) for _ in range(3)]
+    assert sum(processed for processed, _ in swept) == 1
+    left = stored_summary(await desk.flow(FLOWS[0]))
+    assert left is not None
+    assert left.total_members == 1
+    # Where the index is kept apart from the flows, an entry that leads to nothing is an error.
+    assert any(errors for _, errors in swept) == isinstance(desk.store, ValkeyStore)
 
 
 async def test_s1_13_a_flow_that_is_gone_leaves_the_index_with_the_index_reconciler(
@@ -202,7 +206,7 @@ async def test_s1_13_a_flow_that_is_gone_leaves_the_index_with_the_index_reconci
     await desk.draw(plan("a"))
     gone = await desk.flow()
     await raw.remove(gone)
-    assert await counted(projector) == (0, 0)
+    assert (await counted(projector))[0] == 0
     net = IndexReconciler(desk.store, desk.engine.clock)
     await net.run_once()
     while net.cursor:

@@ -37,7 +37,9 @@ async def test_a_flow_that_cannot_be_read_is_named(store: Store, clock: VirtualC
     for id in (FLOW, other):
         await put_flow(store, clock, plan("", flow=id))
     await melt(store)
-    with pytest.raises(Corrupt, match=f"flow {FLOW} cannot be read"):
-        await store.find_flows(FlowQuery())
-    for query in (FlowQuery(after=FLOW), FlowQuery(states=(FlowState.OPEN,))):
-        assert [flow.id for flow in await store.find_flows(query)] == [other]
+    # In which state it is cannot be known, so it is missing from no list of a state.
+    for query in (FlowQuery(), FlowQuery(states=(FlowState.OPEN,))):
+        with pytest.raises(Corrupt, match=f"flow {FLOW} cannot be read"):
+            await store.find_flows(query)
+    after = await store.find_flows(FlowQuery(after=FLOW))
+    assert [flow.id for flow in after] == [other]

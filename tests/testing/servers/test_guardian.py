@@ -141,7 +141,7 @@ def test_a_program_that_ends_at_once_is_quoted(room: Path) -> None:
         server = ServerProcess(keeper, "brief")
         argv = [sys.executable, "-c", "print('no room'); raise SystemExit(3)"]
         server.start(Program("the brief", keeper.folder, argv))
-        with pytest.raises(StoreUnavailable, match=r"the brief ended with code 3.*\nno room"):
+        with pytest.raises(StoreUnavailable, match=r"the brief ended with code 3.*\\nno room"):
             server.wait_until(lambda: False)
 
 

@@ -440,7 +440,8 @@ SELECT json_agg(json_build_array({flow_columns}) ORDER BY e.id)::text AS flows F
     WHERE f.id > :after::text AND f.is_open{unsettled}
       AND (:namespace::text IS NULL OR f.namespace = :namespace::text)
       AND (:name::text IS NULL OR f.name = :name::text)
-      AND (:states::text[] IS NULL OR f.state = ANY (:states::text[]))
+      AND (:states::text[] IS NULL OR f.state = ANY (:states::text[])
+           OR f.state NOT IN ('open', 'cancelled'))
     ORDER BY f.id LIMIT :limit::bigint
 ) AS e
 
