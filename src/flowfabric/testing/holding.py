@@ -143,7 +143,7 @@ async def _hold_many(
     return told
 
 
-async def cancel_own(driver: Driver, pick: Pick) -> object:
+async def cancel_own(driver: Driver, pick: Pick, request: str) -> object:
     """By the holder; whoever shows a dead lease can cancel only what nobody holds."""
     lease = await pick_lease(driver, pick)
     if lease is None:
@@ -151,7 +151,9 @@ async def cancel_own(driver: Driver, pick: Pick) -> object:
     row = driver.head(lease.id)
     may = driver.is_live(lease) or row.state in RUNNABLE
     source = Source.LEASE_HOLDER
-    told = await driver.do(lambda: driver.engine.cancel(lease.id, source=source, lease=lease))
+    told = await driver.do(
+        lambda: driver.engine.cancel(lease.id, source=source, lease=lease, request=request)
+    )
     after = driver.head(lease.id)
     require((after != row) == may, f"{lease} cancelled {row}")
     require(not may or after.state is State.CANCELLED, f"cancelled and {after.state}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from itertools import count
 
 import msgspec
 from hypothesis import settings
@@ -110,6 +111,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.drivers = [Driver(store, self.clock) for store in open_stores(self.clock)]
         self._runner = asyncio.Runner()
         self._orders: list[Order] = []
+        self._numbers = count()
         self._is_broken = False
         for driver in self.drivers:
             self._runner.run(driver.open())
@@ -169,17 +171,24 @@ class EngineMachine(RuleBasedStateMachine):
         self,
         verb: str,
         number: int,
-        call: Callable[[Engine, ExecutionId], Awaitable[object]],
+        call: Callable[[Engine, ExecutionId, str], Awaitable[object]],
         then: Callable[[Execution, Loaded], bool],
     ) -> None:
         """A verb of somebody who holds nothing; `then` must hold of the row before and after."""
         states = STATES.get(verb, OPEN)
+        request = self._new_request()
 
         async def step(driver: Driver) -> object:
             id = driver.id(number, states)
-            return await holding.oversee(driver, id, partial(call, driver.engine), then)
+            return await holding.oversee(
+                driver, id, lambda id: call(driver.engine, id, request), then
+            )
 
         self._act(verb, step)
+
+    def _new_request(self) -> str:
+        """One token on all stores: it is kept with the row, and rows are compared."""
+        return f"request-{next(self._numbers)}"
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -301,19 +310,22 @@ class EngineMachine(RuleBasedStateMachine):
     def end(self, number: int, pick: Pick, verb: str) -> None:
         """One rule for all that ends things: else little lives long enough to be of interest."""
         if verb == "cancel own":
-            self._act(verb, lambda driver: holding.cancel_own(driver, pick))
+            request = self._new_request()
+            self._act(verb, lambda driver: holding.cancel_own(driver, pick, request))
         elif verb == "cancel":
             self._oversee(
                 verb,
                 number,
-                lambda engine, id: engine.cancel(id, "no"),
+                lambda engine, id, request: engine.cancel(id, "no", request=request),
                 lambda was, now: now.head.state is State.CANCELLED,
             )
         else:
             self._oversee(
                 verb,
                 number,
-                lambda engine, id: engine.expire(id, ExpireReason.EXECUTION_DEADLINE),
+                lambda engine, id, request: engine.expire(
+                    id, ExpireReason.EXECUTION_DEADLINE, request=request
+                ),
                 lambda was, now: now.head.state is State.EXPIRED or was == now.head,
             )
 
@@ -322,7 +334,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "revoke",
             number,
-            lambda engine, id: engine.revoke(id, worker=worker),
+            lambda engine, id, request: engine.revoke(id, worker=worker, request=request),
             lambda was, now: (
                 (was == now.head) != (was.state is State.ACTIVE and worker in (None, was.worker))
             ),
@@ -335,7 +347,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "replay",
             number,
-            lambda engine, id: engine.replay(id, "again"),
+            lambda engine, id, request: engine.replay(id, "again", request=request),
             lambda was, now: now.head.deadline_ms is None or now.head.deadline_ms > now_ms,
         )
 
@@ -347,7 +359,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "block",
             number,
-            partial(Engine.block, reason=reason),
+            lambda engine, id, request: engine.block(id, reason, request=request),
             lambda was, now: now.head.paused or now.head.admission is not Admission.NONE,
         )
 
@@ -363,7 +375,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "unblock",
             number,
-            lambda engine, id: engine.unblock(id, expected),
+            lambda engine, id, request: engine.unblock(id, expected, request=request),
             lambda was, now: (
                 (was.paused != now.head.paused) != (was.admission is not now.head.admission)
             ),
@@ -374,7 +386,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "change priority",
             number,
-            lambda engine, id: engine.change_priority(id, priority),
+            lambda engine, id, request: engine.change_priority(id, priority, request=request),
             lambda was, now: now.head.priority == priority,
         )
 
@@ -383,7 +395,7 @@ class EngineMachine(RuleBasedStateMachine):
         self._oversee(
             "set tags",
             number,
-            lambda engine, id: engine.set_tags(id, tags),
+            lambda engine, id, request: engine.set_tags(id, tags, request=request),
             lambda was, now: tags.items() <= now.tags.items(),
         )
 
