@@ -32,13 +32,14 @@ ID = execution_id(0)
 
 async def fought(store: Store) -> Verdict:
     """What is found after three contenders had their way with a store."""
-    engine = Engine(store)
+    refereed = RefereedStore(store)
+    engine = Engine(refereed)
     await engine.open()
     arena = Arena(engine)
     await arena.prepare()
     entries: list[Entry] = []
     for seed in range(3):
-        contender = Contender(engine, arena.ids, seed)
+        contender = Contender(refereed, engine, arena.ids, seed)
         await contender.run(VERBS)
         entries += contender.entries
     assert {entry.did for entry in entries} == set(Did)
@@ -173,6 +174,19 @@ async def test_guards_that_refuse_are_counted() -> None:
     answers = await engine.renew([lease], 5_000)
     assert answers[0].error is not None
     assert store.conflicts == 1
+
+
+async def test_only_a_request_that_found_something_to_do_has_written() -> None:
+    store = RefereedStore(MemoryStore())
+    engine = Engine(store)
+    await engine.open()
+    arena = Arena(engine)
+    await arena.prepare()
+    for request in ("first", "second/half"):
+        await engine.change_priority(arena.ids[0], 3, request=request)
+    assert [store.has_written(request) for request in ("first", "second/half")] == [True, False]
+    await engine.cancel(arena.ids[0], request="third/half")
+    assert store.has_written("third/half")
 
 
 def test_every_verb_has_somebody_to_do_it() -> None:

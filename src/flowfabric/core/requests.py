@@ -58,3 +58,9 @@ def with_answer(requests: str, done: Request, answer: str = "") -> str:
     """The requests after one more, the oldest forgotten when there are too many."""
     known = requests.split(_BETWEEN) if requests else []
     return _BETWEEN.join([*known, f"{done.asks}/{answer}/{done.token}"][-KEPT:])
+
+
+def newest_token(requests: str) -> str:
+    """The token of the request that changed the record last; empty if there was none."""
+    newest = requests.rpartition(_BETWEEN)[2]
+    return "/".join(newest.split("/")[2:])

@@ -12,18 +12,21 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from flowfabric.cli.bench.judge import Did, Entry, result_of
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
+from flowfabric.core.requests import newest_token
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, StoreUnavailable
-from flowfabric.store import open_store
+from flowfabric.store import Store, open_store
 from flowfabric.testing.faults import FaultyStore
 
 LANE = "bench-contend"
@@ -51,9 +54,17 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class RefereedStore(FaultyStore):
-    """Counts the guarded writes that came too late."""
+    """Counts the guarded writes that came too late, and knows which requests wrote something."""
 
-    conflicts = 0
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.conflicts = 0
+        self._written: set[str] = set()
+
+    def has_written(self, request: str) -> bool:
+        """Whether a write of this request was acknowledged: one that finds nothing to do is
+        answered without any."""
+        return request in self._written
 
     async def apply(
         self, transitions: Sequence[Transition], now_ms: int, *, urgent: bool = False
@@ -65,14 +76,26 @@ class RefereedStore(FaultyStore):
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
         done = await super().commit(changes, now_ms)
         self.conflicts += not done
+        if done:
+            kept = (str(each.patch.get("requests", "")) for each in changes.transitions)
+            self._written.update(newest_token(requests) for requests in kept)
         return done
+
+
+class Requested(Protocol):
+    """A verb of an operator, with all but the token of its request."""
+
+    def __call__(self, *, request: str) -> Awaitable[object]: ...
 
 
 class Contender:
     """Does so many verbs, several at a time; `entries` is what it was told."""
 
-    def __init__(self, engine: Engine, ids: Sequence[ExecutionId], seed: int) -> None:
+    def __init__(
+        self, store: RefereedStore, engine: Engine, ids: Sequence[ExecutionId], seed: int
+    ) -> None:
         self.entries: list[Entry] = []
+        self._store = store
         self._engine = engine
         self._ids = ids
         self._chance = random.Random(seed)  # noqa: S311
@@ -104,23 +127,22 @@ class Contender:
         elif luck < 0.6:
             await self._claim(self._chance.randint(1, CLAIM_LIMIT))
         elif luck < 0.75:
-            await self._wrote(Did.REPLAYED, id, lambda: self._engine.replay(id))
+            await self._wrote(Did.REPLAYED, id, partial(self._engine.replay, id))
         elif luck < 0.9:
             priority = self._chance.randrange(PRIORITIES)
-            await self._wrote(Did.PRIORITY, id, lambda: self._engine.change_priority(id, priority))
+            await self._wrote(Did.PRIORITY, id, partial(self._engine.change_priority, id, priority))
         else:
-            await self._wrote(Did.CANCELLED, id, lambda: self._engine.cancel(id))
+            await self._wrote(Did.CANCELLED, id, partial(self._engine.cancel, id))
 
     def _take(self) -> Lease:
         """Out of the bag while something is said about it: nobody else here may say more."""
         return self._held.pop(self._chance.randrange(len(self._held)))
 
-    async def _wrote(
-        self, did: Did, id: ExecutionId, call: Callable[[], Awaitable[object]]
-    ) -> None:
-        sent_s = time.monotonic()
-        await call()
-        self.entries.append(Entry(did, id, sent_s, time.monotonic()))
+    async def _wrote(self, did: Did, id: ExecutionId, call: Requested) -> None:
+        sent_s, request = time.monotonic(), secrets.token_hex(8)
+        await call(request=request)
+        if self._store.has_written(request):
+            self.entries.append(Entry(did, id, sent_s, time.monotonic()))
 
     async def _claim(self, limit: int) -> None:
         sent_s, token = time.monotonic(), secrets.token_hex(16)
@@ -154,7 +176,7 @@ async def work(orders: Orders) -> tuple[list[Entry], Report]:
     engine = Engine(store, namespace=orders.namespace)
     await engine.open()
     try:
-        contender = Contender(engine, orders.ids, orders.seed)
+        contender = Contender(store, engine, orders.ids, orders.seed)
         print(READY, flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         await contender.run(orders.verbs)
