@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Ended, Event
+from flowfabric.core.model import Ended, Event, Secretive
 from flowfabric.core.states import State
 
 
@@ -29,7 +29,7 @@ class Did(StrEnum):
     PRIORITY = "priority_changed"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Secretive, frozen=True):
     """An acknowledged write; `epoch` and `token` are those of a lease, or empty."""
 
     did: Did
