@@ -90,6 +90,7 @@ class Choice(Generic[R_co]):
 
 Upstream = Node[object] | Choice[object] | Condition
 
+_NOBODY: tuple[Upstream, ...] = ()
 _SOURCES = (Node, Choice, Condition)
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -136,7 +137,7 @@ class Graph:
         task: Task[R],
         /,
         *args: object,
-        after: Upstream | Iterable[Upstream] = (),
+        after: Upstream | Iterable[Upstream] = _NOBODY,
         **kwargs: object,
     ) -> Node[R]:
         """A member that calls this task.
@@ -144,7 +145,8 @@ class Graph:
         It waits for every node among its arguments, and for those in `after`.
         """
         self._require_open()
-        _require_task(task)
+        if not isinstance(task, Task):
+            raise _no_task(task)
         values = task.handler.bind(args, kwargs)
         found: list[tuple[str, Source]] = []
         # The name of a parameter has nothing that a path would have to escape.
@@ -154,7 +156,7 @@ class Graph:
             task.request(plain if found else values, is_open=bool(found)),
             task.handler.result.decode,
         )
-        others = _listed(after, "after")
+        others = () if after is _NOBODY else _listed(after, "after")
         if found or others:
             self._hold(_Waits(node), found, others)
         self._nodes[node] = len(self._nodes)
@@ -283,11 +285,9 @@ def _rest(let_run: bool) -> OnSatisfied:
     return OnSatisfied.LET_RUN if flag(let_run, "let_run") else OnSatisfied.CANCEL_REMAINING
 
 
-def _require_task(task: object) -> None:
-    if isinstance(task, Task):
-        return
+def _no_task(task: object) -> InvalidInput:
     hint = "decorate it with @app.task" if callable(task) else "pass what @app.task made"
-    raise InvalidInput(f"{task!r} is not a task", field="task", hint=hint)
+    return InvalidInput(f"{task!r} is not a task", field="task", hint=hint)
 
 
 def _listed(given: object, field: str) -> Sequence[object]:

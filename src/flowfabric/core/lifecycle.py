@@ -95,12 +95,15 @@ def submit(
 
     A member of a flow that waits for others is held back from the beginning (`deps_open`).
     """
+    is_exact = type(order.namespace) is type(order.lane) is type(order.kind) is str
+    if not is_exact or type(order.policy) is not str:
+        order = _with_exact_texts(order)
     terms = _Terms(
-        exact.text(order.namespace, "namespace"),
-        exact.text(order.lane, "lane"),
-        exact.text(order.kind, "task"),
+        order.namespace,
+        order.lane,
+        order.kind,
         names.note(order.creator, "creator") if order.creator else "",
-        exact.text(order.policy, "policy"),
+        order.policy,
         names.priority(order.priority),
         _instant(order.delay_until_ms, "delay_until_ms"),
         _instant(order.deadline_ms, "deadline"),
@@ -116,6 +119,16 @@ def submit(
         digest=names.note(order.digest, "digest") if order.digest else "",
         key_until_ms=now_ms + parse_policy(order.policy).dedup_window_ms if order.key else 0,
         create=create,
+    )
+
+
+def _with_exact_texts(order: Order) -> Order:
+    return msgspec.structs.replace(
+        order,
+        namespace=exact.text(order.namespace, "namespace"),
+        lane=exact.text(order.lane, "lane"),
+        kind=exact.text(order.kind, "task"),
+        policy=exact.text(order.policy, "policy"),
     )
 
 

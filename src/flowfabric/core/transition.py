@@ -83,7 +83,8 @@ class Held(Secretive, frozen=True, gc=False):
     @property
     def compared(self) -> tuple[int, str, str]:
         """What a store compares with the row."""
-        return self.epoch, self.token, self.reasons
+        is_usual = self.started and not self.returns
+        return self.epoch, self.token, _BEGUN_REASONS if is_usual else self.reasons
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):

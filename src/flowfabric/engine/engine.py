@@ -257,12 +257,12 @@ class Engine(Overseeing):
                 self._handed_out.replace(after.lease, lease)
         return answers
 
-    async def _as_stored(self, leases: Sequence[Lease]) -> list[Lease]:
+    async def _as_stored(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Leases that nobody can have forged: those that this engine has handed out as they are,
         of others what the store says, if they are held as they say."""
-        strange = [lease for lease in leases if not self._handed_out.knows(lease)]
+        strange = self._handed_out.strange(leases)
         if not strange:
-            return list(leases)
+            return leases
         want = Want(ids=[parse_execution_id(lease.id) for lease in strange])
         found = await persistently(self.clock, lambda _: self.store.load(want))
         rows = {each.head.id: each.head for each in found if each is not None}
@@ -293,16 +293,16 @@ class Engine(Overseeing):
         claim = None if follow is None else await self._ask(follow)
         said = await self._said(outcomes)
         followed = await self._direct.finish(said, self._finish, claim)
-        self._handed_out.forget(answer.id for answer in followed.answers if answer.error is None)
+        self._handed_out.forget([answer.id for answer in followed.answers if answer.error is None])
         self._handed_out.add(followed.leases)
         return followed
 
     async def _said(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """The same about leases as they are stored."""
-        knows = self._handed_out.knows
-        if all(knows(outcome.lease) for outcome in outcomes):
+        said = [outcome.lease for outcome in outcomes]
+        leases = await self._as_stored(said)
+        if leases is said:
             return outcomes
-        leases = await self._as_stored([outcome.lease for outcome in outcomes])
         return [
             outcome if outcome.lease is lease else about(outcome, lease)
             for outcome, lease in zip(outcomes, leases, strict=True)
@@ -318,6 +318,7 @@ class Engine(Overseeing):
         now_ms, replies = await self._apply(decide_all)
         written = iter(replies)
         answers: list[Finished] = []
+        is_refused = False
         unwanted: dict[int, Outcome] = {}
         for place, (outcome, decision) in enumerate(zip(outcomes, decided, strict=True)):
             if not isinstance(decision, Transition):
@@ -325,9 +326,12 @@ class Engine(Overseeing):
                 continue
             reply = next(written)
             answers.append(answer(outcome, decision, reply, now_ms))
-            if (known := with_stored_lease(outcome, reply)) is not None:
-                unwanted[place] = known
-        await self._compare_results(outcomes, answers, now_ms)
+            if isinstance(reply, Rejected):
+                is_refused = True
+                if (known := with_stored_lease(outcome, reply)) is not None:
+                    unwanted[place] = known
+        if is_refused:
+            await self._compare_results(outcomes, answers, now_ms)
         self.hints.publish(Hint(finished=ends_of(outcomes, answers)))
         if unwanted:
             ends = await self._finish(list(unwanted.values()))

@@ -9,6 +9,7 @@ epoch and token; the row says the rest, and costs a read.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
@@ -17,29 +18,41 @@ KEPT_MAX = 20_000
 
 
 class HandedOut:
-    """By execution the heads of its lease: as it was handed out first, and as it was last."""
+    """By execution the head of its lease as it was handed out first, and, if the lease was renewed
+    since, as it was handed out last."""
 
     def __init__(self) -> None:
-        self._heads: dict[ExecutionId, tuple[Execution, Execution]] = {}
+        self._first: dict[ExecutionId, Execution] = {}
+        self._last: dict[ExecutionId, Execution] = {}
 
     def add(self, leases: Iterable[Lease]) -> None:
         """New leases; the oldest are forgotten when there are too many."""
+        first, last = self._first, self._last
         for lease in leases:
             head = lease.head
-            self._heads[head.id] = (head, head)
-        while len(self._heads) > KEPT_MAX:
-            self._heads.pop(next(iter(self._heads)), None)
+            first[head.id] = head
+            if last:
+                last.pop(head.id, None)
+        if len(first) > KEPT_MAX:
+            self.forget(list(islice(first, len(first) - KEPT_MAX)))
 
     def replace(self, lease: Lease, known: Lease) -> None:
         """The same lease with another end; whoever has the first one may go on with it."""
-        first, _ = self._heads.get(known.head.id, (known.head, known.head))
-        self._heads[known.head.id] = (first, lease.head)
+        self._first.setdefault(known.head.id, known.head)
+        self._last[known.head.id] = lease.head
 
-    def knows(self, lease: Lease) -> bool:
-        head = lease.head
-        kept = self._heads.get(head.id)
-        return kept is not None and (kept[0] is head or kept[1] is head)
+    def strange(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Those among them that were not handed out as they are."""
+        first, last = self._first, self._last
+        return [
+            lease
+            for lease in leases
+            if first.get((head := lease.head).id) is not head and last.get(head.id) is not head
+        ]
 
     def forget(self, ids: Iterable[ExecutionId]) -> None:
+        first, last = self._first, self._last
         for id in ids:
-            self._heads.pop(id, None)
+            first.pop(id, None)
+            if last:
+                last.pop(id, None)

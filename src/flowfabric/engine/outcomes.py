@@ -127,11 +127,10 @@ def about(outcome: Outcome, lease: Lease) -> Outcome:
     return _replace(outcome, lease=lease)
 
 
-def with_stored_lease(outcome: Outcome, reply: Applied | Rejected) -> Outcome | None:
+def with_stored_lease(outcome: Outcome, reply: Rejected) -> Outcome | None:
     """The outcome as its holder would say it who knew that the work is not wanted any more: only
     the copy of the lease was too old to tell."""
-    row = reply.current if isinstance(reply, Rejected) else None
-    lease = outcome.lease
+    row, lease = reply.current, outcome.lease
     if row is None or not refusal.is_owner(row, lease):
         return None
     if not is_unwanted(row) or is_unwanted(lease.head):

@@ -318,12 +318,14 @@ def weight(jobs: Sequence[Job]) -> int:
 
 def _changes(job: Job, work: Round, busy_until_ms: int) -> Changeset:
     flow = job.flow
-    wish = open_request(job.lines)
-    if wish is not None and flow.state is FlowState.OPEN:
-        job.is_done, job.answers, job.decided = False, (), ()
-        return cancel_flow(flow, work.now_ms, wish.policy, wish.reason, wishes=job.lines)
-    for line in job.of(LineKind.REQUEST_CANCEL):
-        work.finish(line)
+    # Lines that are never written are about ends alone.
+    wish = None if job.ends else open_request(job.lines)
+    if wish is not None:
+        if flow.state is FlowState.OPEN:
+            job.is_done, job.answers, job.decided = False, (), ()
+            return cancel_flow(flow, work.now_ms, wish.policy, wish.reason, wishes=job.lines)
+        for line in job.of(LineKind.REQUEST_CANCEL):
+            work.finish(line)
     if flow.due_ms is not None and flow.due_ms <= work.now_ms:
         has_ended = 0 < flow.total <= work.ended
         if flow.state is FlowState.OPEN and not has_ended:

@@ -102,7 +102,7 @@ def _turns(batch: Iterable[Changeset]) -> Iterator[int]:
         for each in changes.flows:
             for name in ("due_ms", "next_try_ms"):
                 at_ms = each.patch.get(name)
-                if isinstance(at_ms, int) and at_ms:
+                if at_ms and isinstance(at_ms, int):
                     yield at_ms
         for line in changes.lines:
             if line.next_try_ms:

@@ -175,7 +175,9 @@ def check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: Partit
     partition = flow_partition(flow, counts)
     begin = execution_id(partition, "")
     for id in members:
-        if not exact.text(id, "execution_id").startswith(begin):
+        if type(id) is not str:
+            exact.text(id, "execution_id")
+        if not id.startswith(begin):
             raise InvalidInput(
                 f"{id} is not in the partition of its flow",
                 field="execution_id",
@@ -222,7 +224,7 @@ def group_of(flow: FlowId, key: GroupKey, policy: Policy, n: int, *, sealed: boo
     return Group(
         flow=flow,
         downstream=key.downstream,
-        name=names.group_name(key.name),
+        name=START if key.name is START else names.group_name(key.name),
         join=policy.join,
         k=policy.k,
         on_satisfied=policy.on_satisfied,

@@ -44,6 +44,8 @@ class Round:
         self.claimed_ms = now_ms if claimed_ms is None else claimed_ms
         self.patch: dict[str, Value] = {}
         self.counted: dict[str, int] = {}
+        # How many members of the flow have ended with this round.
+        self.ended = flow.ended
         self.members: list[Submission] = []
         self.edges: list[Edge] = []
         self.resolved: list[Resolution] = []
@@ -99,6 +101,7 @@ class Round:
         """So many more members have ended in this way, or fewer."""
         name = COUNTERS[outcome]
         self.counted[name] = self.counted.get(name, 0) + by
+        self.ended += by
 
     def put_back(self, line: Line) -> None:
         """It cannot be done now: later again, further away each time."""
@@ -132,9 +135,10 @@ class Round:
         flow = self.flow
         if not self.counted and "total" not in self.patch:
             return {}
-        if self.ended != self._total and not flow.settled:
+        total = self._total
+        if self.ended != total and not flow.settled:
             return {}
-        return settled(flow, self._ends(), self._total, self.now_ms, outcome=self.outcome)
+        return settled(flow, self._ends(), total, self.now_ms, outcome=self.outcome)
 
     @property
     def is_to_be_judged(self) -> bool:
@@ -153,11 +157,6 @@ class Round:
             outcome: getattr(self.flow, name) + self.counted.get(name, 0)
             for outcome, name in COUNTERS.items()
         }
-
-    @property
-    def ended(self) -> int:
-        """How many members of the flow have ended with this round."""
-        return sum(self.counted.values(), self.flow.ended)
 
     def _done(self) -> list[Line]:
         """What is done and owed again at the same moment stays."""

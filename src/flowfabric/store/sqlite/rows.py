@@ -98,7 +98,10 @@ def malformed(id: str, rev: object, failures: object, problem: str) -> Malformed
 def decode_leases(text: str) -> list[Lease]:
     """Leases. A row that cannot be read keeps its lease until its timer finds it there."""
     try:
-        return [_lease(head, body) for head, body in _claimed.decode(text)]
+        return [
+            Lease(head, bytes.fromhex(body)) if body is not None else _lease(head, body)
+            for head, body in _claimed.decode(text)
+        ]
     except msgspec.DecodeError:
         rows = [(_head_or_malformed(row), body) for row, body in _raw_claimed.decode(text)]
         return [_lease(row, body) for row, body in rows if isinstance(row, Execution)]
