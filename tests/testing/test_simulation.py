@@ -130,6 +130,10 @@ def age_of_a_decision_taken_for_skew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cursor, "arriving_ms", arriving_ms)
 
 
+# One that takes luck is looked for where it is known to be; any seed may find it.
+FIRST_SEED = {"purge_of_what_has_changed": 23}
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize(
     "plant",
@@ -148,7 +152,8 @@ def test_a_planted_fault_is_found_and_found_again(
 ) -> None:
     plant(monkeypatch)
     steps = 4_000
-    found = next(played for seed in range(1, 30) if not (played := play(seed, steps)).is_well)
+    seeds = range(FIRST_SEED.get(plant.__name__, 1), 30)
+    found = next(played for seed in seeds if not (played := play(seed, steps)).is_well)
     command = f"--seed {found.seed} --steps {steps}"
     monkeypatch.setattr(sys, "argv", ["simulation", *command.split()])
     assert main() == 1
