@@ -1,5 +1,6 @@
 """The demo as a newcomer runs it: real processes, a real kill, nothing left behind."""
 
+import io
 import json
 import os
 import pty
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from flowfabric.cli.demo.crew import Crew
+from flowfabric.cli.demo.run import run
+from flowfabric.errors import FlowFabricError
 from tests.cli.command import LIMIT_SECONDS, ff_process
 
 ORDERS = 6
@@ -154,3 +157,13 @@ def test_the_url_of_the_store_is_not_an_argument(scratch: Path, tmp_path: Path) 
         commands = [process.args for process in crew._processes.values()]
     assert commands
     assert not [command for command in commands if "secret" in str(command)]
+
+
+def test_an_interrupted_worker_does_not_hide_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(crew: Crew) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise FlowFabricError("worker 1 stopped with code 130")
+
+    monkeypatch.setattr(Crew, "check", check)
+    with pytest.raises(KeyboardInterrupt):
+        run(None, orders=ORDERS, out=io.StringIO())

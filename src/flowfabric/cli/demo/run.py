@@ -20,7 +20,7 @@ from flowfabric.cli.demo.screen import open_screen
 from flowfabric.cli.demo.story import Story
 from flowfabric.cli.demo.tasks import open_shop
 from flowfabric.cli.stores import named_store
-from flowfabric.errors import InvalidInput
+from flowfabric.errors import FlowFabricError, InvalidInput
 
 
 def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
@@ -56,8 +56,18 @@ async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
             evidence = await Story(shop, crew, screen, orders=orders, notes=notes).play()
         seconds = time.monotonic() - began
         return await prove(shop.app.engine, evidence, notes.read(), seconds=seconds)
+    except FlowFabricError:
+        # Ctrl-C stops the workers as well, and one may be missed before the cancellation arrives.
+        if _is_being_cancelled():
+            raise asyncio.CancelledError from None
+        raise
     finally:
         await shop.app.close()
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 @contextmanager
