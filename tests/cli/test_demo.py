@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric import App
 from flowfabric.cli.demo.crew import Crew
 from flowfabric.cli.demo.run import run
 from flowfabric.errors import FlowFabricError
@@ -159,11 +160,16 @@ def test_the_url_of_the_store_is_not_an_argument(scratch: Path, tmp_path: Path) 
     assert not [command for command in commands if "secret" in str(command)]
 
 
-def test_an_interrupted_worker_does_not_hide_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_that_an_interrupt_makes_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(crew: Crew) -> None:
         signal.raise_signal(signal.SIGINT)
+
+    async def close(app: App) -> None:
+        await closed(app)
         raise FlowFabricError("worker 1 stopped with code 130")
 
+    closed = App.close
     monkeypatch.setattr(Crew, "check", check)
+    monkeypatch.setattr(App, "close", close)
     with pytest.raises(KeyboardInterrupt):
         run(None, orders=ORDERS, out=io.StringIO())

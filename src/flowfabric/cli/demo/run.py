@@ -44,6 +44,21 @@ def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
 
 
 async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
+    try:
+        return await _play(url, folder, orders=orders, out=out)
+    except FlowFabricError:
+        # Ctrl-C stops the workers as well: what follows from that is no news.
+        if _is_being_cancelled():
+            raise asyncio.CancelledError from None
+        raise
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _play(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
     began = time.monotonic()
     # A namespace of its own: the demo can be run again, and beside other work, on one store.
     namespace = f"demo-{secrets.token_hex(4)}"
@@ -56,18 +71,8 @@ async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
             evidence = await Story(shop, crew, screen, orders=orders, notes=notes).play()
         seconds = time.monotonic() - began
         return await prove(shop.app.engine, evidence, notes.read(), seconds=seconds)
-    except FlowFabricError:
-        # Ctrl-C stops the workers as well, and one may be missed before the cancellation arrives.
-        if _is_being_cancelled():
-            raise asyncio.CancelledError from None
-        raise
     finally:
         await shop.app.close()
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 @contextmanager
