@@ -22,6 +22,7 @@ from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order, submissions
 from flowfabric.testing.conformance.steps import put, take
 from flowfabric.testing.flows import FLOW
+from tests.app.stage import PATIENCE_SECONDS
 
 Happens = Callable[[Path], None]
 
@@ -50,7 +51,6 @@ HAPPENS: dict[str, tuple[str, Happens]] = {
     "deleted": ("", deleted),
     "replaced": ("", replaced),
     "moved": ("", moved),
-    "emptied": ("", emptied),
     "deleted log": ("-wal", deleted),
     "replaced log": ("-wal", replaced),
     "deleted index": ("-shm", deleted),
@@ -101,17 +101,73 @@ async def refusals(store: SqliteStore, clock: VirtualClock) -> dict[str, FlowFab
     return found
 
 
+async def settled(store: SqliteStore) -> None:
+    """Until the folder has been the same for so long that a look at it is enough."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not store._watched()._settled:
+            await store.find(Query())
+
+
+@pytest.mark.parametrize("is_settled", [False, True], ids=["at once", "settled"])
 async def test_every_verb_says_that_the_file_is_not_there_any_more(
-    mine: SqliteStore, clock: VirtualClock, happen: Callable[[], None]
+    mine: SqliteStore, clock: VirtualClock, happen: Callable[[], None], *, is_settled: bool
 ) -> None:
     await put(mine, clock, order(0))
-    await mine.find(Query())
+    if is_settled:
+        await settled(mine)
     happen()
     for name, error in (await refusals(mine, clock)).items():
         assert isinstance(error, StoreMismatch), name
         assert "while it was in use" in error.message, name
         assert "start again" in error.hint, name
     await mine.close()
+
+
+async def test_a_file_that_was_emptied_where_it_is_is_refused_soon(
+    mine: SqliteStore, clock: VirtualClock, tmp_path: Path
+) -> None:
+    async def write_on() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                await put(mine, clock, order(0))
+
+    await settled(mine)
+    emptied(tmp_path / "store.db")
+    with pytest.raises(StoreMismatch, match="was emptied while it was in use"):
+        await write_on()
+    await mine.close()
+
+
+async def test_a_link_that_is_led_to_another_file_is_refused(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    (tmp_path / "links").mkdir()
+    link, file = tmp_path / "links" / "store.db", tmp_path / "real.db"
+    link.symlink_to(file)
+    store = SqliteStore(str(link), synchronous="NORMAL", clock=clock)
+    await store.migrate()
+    await settled(store)
+    link.unlink()
+    link.symlink_to(tmp_path / "other.db")
+    (tmp_path / "other.db").touch()
+    with pytest.raises(StoreMismatch, match="replaced by another file"):
+        await put(store, clock, order(0))
+    await store.close()
+
+
+async def test_a_folder_that_is_replaced_is_refused(clock: VirtualClock, tmp_path: Path) -> None:
+    folder, copy = tmp_path / "folder", tmp_path / "copy"
+    folder.mkdir()
+    store = SqliteStore(str(folder / "store.db"), synchronous="NORMAL", clock=clock)
+    await store.migrate()
+    await settled(store)
+    shutil.copytree(folder, copy, copy_function=shutil.copy2)
+    shutil.copystat(folder, copy)
+    folder.rename(tmp_path / "elsewhere")
+    copy.rename(folder)
+    with pytest.raises(StoreMismatch, match="replaced by another file"):
+        await put(store, clock, order(0))
+    await store.close()
 
 
 async def test_a_file_that_comes_back_is_not_trusted_before_it_is_opened_again(

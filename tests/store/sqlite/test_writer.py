@@ -16,6 +16,7 @@ import pytest
 from flowfabric.core.model import Query
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.sqlite import SqliteStore, patience, writer
+from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import connect
 from flowfabric.store.sqlite.watch import Watch
 from flowfabric.store.sqlite.writer import Writer
@@ -292,7 +293,7 @@ def test_closing_finishes_what_is_queued(desk: Desk) -> None:
 
 
 def test_the_writer_outlives_a_transaction_that_cannot_be_undone(tmp_path: Path) -> None:
-    class Stubborn(sqlite3.Connection):
+    class Stubborn(CountingConnection):
         def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
             if sql == "ROLLBACK":
                 super().execute(sql)

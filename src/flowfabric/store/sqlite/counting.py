@@ -1,4 +1,4 @@
-"""A connection that counts.
+"""A connection that counts, and notices what SQLite does by itself.
 
 A transaction is a trip, and so is a statement outside of one. A look at a setting is neither: it
 reads memory that the processes share.
@@ -7,7 +7,7 @@ reads memory that the processes share.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowfabric.store.trips import Trips
 
@@ -15,8 +15,28 @@ if TYPE_CHECKING:
     from sqlite3 import _Parameters
 
 
+class Compiling:
+    """Whether a statement was compiled since somebody looked.
+
+    In steady use none is, except when another process has changed the schema: then SQLite compiles
+    every statement again before it runs.
+    """
+
+    def __init__(self) -> None:
+        self.is_noticed = True
+
+    def notice(self, *_: object) -> int:
+        self.is_noticed = True
+        return sqlite3.SQLITE_OK
+
+
 class CountingConnection(sqlite3.Connection):
     trips: Trips | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.compiling = Compiling()
+        self.set_authorizer(self.compiling.notice)
 
     def execute(self, sql: str, parameters: _Parameters = (), /) -> sqlite3.Cursor:
         if self.trips is not None and not sql.startswith("PRAGMA"):

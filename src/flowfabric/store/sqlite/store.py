@@ -101,7 +101,7 @@ class SqliteStore:
         self._watch: Watch | None = None
         self._writer: Writer | None = None
         self._reader: ThreadPoolExecutor | None = None
-        self._reading: sqlite3.Connection | None = None
+        self._reading: CountingConnection | None = None
 
     async def migrate(self) -> PartitionCounts:
         if self._setup is None:
@@ -227,7 +227,7 @@ class SqliteStore:
             raise StoreUnavailable("the store is not open")
         return self._watch
 
-    def _reader_connection(self) -> sqlite3.Connection:
+    def _reader_connection(self) -> CountingConnection:
         if self._reading is None:
             self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")

@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from flowfabric.errors import StoreMismatch, StoreUnavailable
+from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.patience import patiently, translated
 from flowfabric.store.sqlite.watch import Watch
 
@@ -72,7 +73,7 @@ class Writer:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: CountingConnection,
         *,
         is_watched: Callable[[], bool],
         on_foreign: Callable[[], None],
@@ -151,7 +152,7 @@ class Writer:
     def _is_ours(self) -> bool:
         """Whether the file can still be used. If not, whoever waits hears it from its next call."""
         try:
-            self._watch.check_files()
+            self._watch.compare_files()
             self._watch.check_version(self._connection)
         except StoreMismatch as error:
             if self._was_ours:
@@ -184,7 +185,7 @@ class Writer:
                 work.is_passing for work in (*self._urgent, *self._queue)
             )
 
-    def _transaction(self, connection: sqlite3.Connection) -> None:
+    def _transaction(self, connection: CountingConnection) -> None:
         first = self._take()
         if first is None:
             return
@@ -202,7 +203,7 @@ class Writer:
                 work.deliver()
 
     def _fill(
-        self, connection: sqlite3.Connection, works: list[Work], *, only_passing: bool
+        self, connection: CountingConnection, works: list[Work], *, only_passing: bool
     ) -> None:
         """Do the first work and as many of the queued ones as fit into one transaction."""
         end = time.monotonic() + TRANSACTION_SECONDS
@@ -216,25 +217,26 @@ class Writer:
             rows += work.rows
             work.do(connection)
 
-    def _begin(self, connection: sqlite3.Connection, *, is_passing: bool) -> None:
+    def _begin(self, connection: CountingConnection, *, is_passing: bool) -> None:
         if is_passing != self._is_passing:
             level = "NORMAL" if is_passing else "FULL"
             connection.execute(f"PRAGMA synchronous = {level}")
             self._is_passing = is_passing
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-        self._watch.check_version(connection)
 
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        """What went into a file that nobody can find any more is not answered as written."""
+    def _commit(self, connection: CountingConnection) -> None:
+        """Nothing is written into a schema that is not ours; and what went into a file that nobody
+        can find any more is not answered as written."""
+        self._watch.check_version(connection)
         connection.execute("COMMIT")
         self._watch.check_files()
 
     def _one_by_one(
-        self, connection: sqlite3.Connection, works: list[Work], error: BaseException
+        self, connection: CountingConnection, works: list[Work], error: BaseException
     ) -> None:
         """One work failed: it must not take the others with it, so each gets its own try."""
         if len(works) == 1:
-            works[0].fail(translated(error))
+            works[0].fail(self._told(connection, error))
             return
         for work in works:
             try:
@@ -243,17 +245,27 @@ class Writer:
                 self._commit(connection)
             except BaseException as own:
                 _rollback(connection)
-                work.fail(translated(own))
+                work.fail(self._told(connection, own))
             else:
                 work.deliver()
 
+    def _told(self, connection: CountingConnection, error: BaseException) -> BaseException:
+        """What fails in a schema that is not ours failed because of that."""
+        try:
+            self._watch.check_version(connection)
+        except StoreMismatch as mismatch:
+            return mismatch
+        except sqlite3.Error:
+            logger.debug("the version of the file could not be read")
+        return translated(error)
 
-def _data_version(connection: sqlite3.Connection) -> int:
+
+def _data_version(connection: CountingConnection) -> int:
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
 
 
-def _rollback(connection: sqlite3.Connection) -> None:
+def _rollback(connection: CountingConnection) -> None:
     """Never raises: the thread must live to tell the callers what happened."""
     try:
         if connection.in_transaction:
