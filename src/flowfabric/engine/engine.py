@@ -45,7 +45,7 @@ from flowfabric.engine.outcomes import (
     decide_or_refuse,
     ends_of,
     refused,
-    with_stored_lease,
+    unwanted_work,
 )
 from flowfabric.engine.overseeing import Overseeing
 from flowfabric.engine.reading import Reading
@@ -317,23 +317,17 @@ class Engine(Overseeing):
 
         now_ms, replies = await self._apply(decide_all)
         written = iter(replies)
-        answers: list[Finished] = []
-        is_refused = False
-        unwanted: dict[int, Outcome] = {}
-        for place, (outcome, decision) in enumerate(zip(outcomes, decided, strict=True)):
-            if not isinstance(decision, Transition):
-                answers.append(Finished(id=outcome.lease.id, state=None, error=decision))
-                continue
-            reply = next(written)
-            answers.append(answer(outcome, decision, reply, now_ms))
-            if isinstance(reply, Rejected):
-                is_refused = True
-                if (known := with_stored_lease(outcome, reply)) is not None:
-                    unwanted[place] = known
-        if is_refused:
+        answers = [
+            answer(outcome, decision, next(written), now_ms)
+            if isinstance(decision, Transition)
+            else Finished(id=outcome.lease.id, state=None, error=decision)
+            for outcome, decision in zip(outcomes, decided, strict=True)
+        ]
+        rejected = Rejected in map(type, replies)
+        if rejected:
             await self._compare_results(outcomes, answers, now_ms)
         self.hints.publish(Hint(finished=ends_of(outcomes, answers)))
-        if unwanted:
+        if rejected and (unwanted := unwanted_work(outcomes, decided, replies)):
             ends = await self._finish(list(unwanted.values()))
             for place, end in zip(unwanted, ends, strict=True):
                 answers[place] = end

@@ -6,7 +6,7 @@ replies that mean "this had happened already".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 import msgspec
@@ -127,7 +127,23 @@ def about(outcome: Outcome, lease: Lease) -> Outcome:
     return _replace(outcome, lease=lease)
 
 
-def with_stored_lease(outcome: Outcome, reply: Rejected) -> Outcome | None:
+def unwanted_work(
+    outcomes: Sequence[Outcome],
+    decided: Sequence[Transition | FlowFabricError],
+    replies: Iterable[Applied | Rejected],
+) -> dict[int, Outcome]:
+    """By their places, outcomes that were refused only because the work is not wanted any more, as
+    they are to be said now."""
+    written = iter(replies)
+    found: dict[int, Outcome] = {}
+    for place, (outcome, decision) in enumerate(zip(outcomes, decided, strict=True)):
+        reply = next(written) if isinstance(decision, Transition) else None
+        if isinstance(reply, Rejected) and (known := _with_stored_lease(outcome, reply)):
+            found[place] = known
+    return found
+
+
+def _with_stored_lease(outcome: Outcome, reply: Rejected) -> Outcome | None:
     """The outcome as its holder would say it who knew that the work is not wanted any more: only
     the copy of the lease was too old to tell."""
     row, lease = reply.current, outcome.lease

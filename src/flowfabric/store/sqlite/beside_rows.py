@@ -48,7 +48,9 @@ _attempts = msgspec.json.Decoder(list[_AttemptRow])
 def decode_ends(found: str | Rows) -> dict[str, Ended]:
     rows = _decoded(found, _ends, _End, _END_COLUMNS)
     return {
-        id: ended(ExecutionId(id), state, (detail, category), _bytes(body))
+        id: Ended(ExecutionId(id), state, detail, category, bytes.fromhex(body))
+        if body is not None
+        else ended(ExecutionId(id), state, (detail, category), None)
         for id, state, detail, category, body in rows
     }
 

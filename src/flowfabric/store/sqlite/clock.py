@@ -60,8 +60,10 @@ class FileClock:
         self._last_ms = 0
 
     def now_ms(self) -> int:
+        mark, steady_ms = self._mark, self._steady_ns() // 1_000_000
+        # Asked for every order: where nothing is slewed, the mark need not be.
+        now_ms = mark.now_ms(steady_ms) if mark.slew_ms else mark.at_ms + steady_ms - mark.steady_ms
         # A mark that was not written after all was a little ahead of the one that is there.
-        now_ms = self._mark.now_ms(self._steady_ns() // 1_000_000)
         if now_ms > self._last_ms:
             self._last_ms = now_ms
         return self._last_ms
