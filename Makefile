@@ -33,13 +33,15 @@ QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
 
-.PHONY: help setup dev-environment demo test check quick long mutants cases statements wheel pythons bench lock clean
+.PHONY: help setup dev-environment demo test test-all check quick long mutants cases statements wheel pythons bench lock clean
 # Two verbs at once would make one environment twice.
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo      the main job on the embedded store, with the base package only'
-	@echo 'make test      lint, types, import contracts, tidy and the whole suite'
+	@echo 'make test      lint, types, import contracts, tidy; the suite on memory and SQLite,'
+	@echo '               and the contract of stores on real servers'
+	@echo 'make test-all  the same with every test on every store, and the package'
 	@echo 'make setup     the base environment in .venv'
 	@echo 'make quick     the suite without labs and packaging, under 30 s'
 	@echo 'make long      the labs at full size, under an hour; prints what they did'
@@ -73,7 +75,11 @@ check: dev-environment
 		{ echo "$$report"; exit 1; }; echo "$$report" | grep '^Contracts:'
 
 test: check
-	$(STEP) 'pytest: the whole suite'
+	$(STEP) 'pytest: everything on memory and SQLite, the contract on every store'
+	@$(BIN)/python -m pytest $(FIXED) -m 'not wide'
+
+test-all: check
+	$(STEP) 'pytest: every test on every store, and the package'
 	@$(BIN)/python -m pytest $(FIXED)
 
 quick: dev-environment

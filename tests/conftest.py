@@ -20,8 +20,11 @@ from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import FaultyStore
 from tests.corrupter import raw_client
+from tests.every_run import pytest_collection_modifyitems, pytest_terminal_summary
 from tests.schemas import SCHEMAS
 from tests.servers import SERVERS, store_url
+
+__all__ = ["pytest_collection_modifyitems", "pytest_terminal_summary"]
 
 Size = Literal["small", "long"]
 

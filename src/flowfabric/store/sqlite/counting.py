@@ -7,7 +7,7 @@ reads memory that the processes share.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowfabric.store.trips import Trips
 
@@ -32,9 +32,9 @@ class Compiling:
 
 class CountingConnection(sqlite3.Connection):
     trips: Trips | None = None
+    compiling: Compiling | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def notice_compiling(self) -> None:
         self.compiling = Compiling()
         self.set_authorizer(self.compiling.notice)
 

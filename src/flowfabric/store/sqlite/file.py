@@ -65,6 +65,7 @@ def connect(path: str, synchronous: str) -> CountingConnection:
         cached_statements=CACHED_STATEMENTS,
         factory=CountingConnection,
     )
+    connection.notice_compiling()
     try:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")

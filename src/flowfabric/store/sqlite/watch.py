@@ -47,12 +47,18 @@ class _Folder(NamedTuple):
 
 def refuse_version(version: int) -> None:
     """Refuse a file that a newer program has set up."""
+    if (problem := _newer(version)) is not None:
+        raise problem
+
+
+def _newer(version: int) -> StoreMismatch | None:
     known = len(migration_names("sqlite"))
-    if version > known:
-        raise StoreMismatch(
-            f"the file has schema version {version}, this FlowFabric knows {known}",
-            hint="upgrade FlowFabric on this machine",
-        )
+    if version <= known:
+        return None
+    return StoreMismatch(
+        f"the file has schema version {version}, this FlowFabric knows {known}",
+        hint="upgrade FlowFabric on this machine",
+    )
 
 
 class Watch:
@@ -125,21 +131,19 @@ class Watch:
     def check_version(self, connection: CountingConnection) -> None:
         """Refuse when another process has changed the schema since it was opened."""
         self._refuse()
-        if not self._version or not connection.compiling.is_noticed:
+        compiling = connection.compiling
+        if not self._version or (compiling is not None and not compiling.is_noticed):
             return
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == self._version:
-            connection.compiling.is_noticed = False
+            if compiling is not None:
+                compiling.is_noticed = False
             return
-        try:
-            refuse_version(version)
-            raise StoreMismatch(
-                f"the file had schema version {self._version} when it was opened, now {version}",
-                hint="start this process again",
-            )
-        except StoreMismatch as error:
-            self._problem = error
-            raise
+        self._problem = _newer(version) or StoreMismatch(
+            f"the file had schema version {self._version} when it was opened, now {version}",
+            hint="start this process again",
+        )
+        raise self._problem
 
 
 def _opened(path: str, *, bytes_least: int = 0) -> _Opened:
