@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from flowfabric.core.flow.adding import Addition
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, FlowState, Join
 from flowfabric.core.flow.views import Sight
@@ -241,3 +242,21 @@ async def test_a_member_that_is_there_already_is_refused(desk: FlowDesk) -> None
     await desk.engine.submit([wanted.orders[50]])
     with pytest.raises(InvalidInput, match="exists already"):
         await desk.engine.flows.submit(wanted)
+
+
+async def test_a_flow_that_has_grown_is_still_the_one_that_was_submitted(desk: FlowDesk) -> None:
+    wanted = big(flow_id(1))
+    await desk.engine.flows.submit(wanted)
+    await desk.engine.flows.build.add(wanted.id, Addition(orders=plan([7], flow=wanted.id).orders))
+    again = await desk.engine.flows.submit(wanted)
+    assert (again.id, again.created) == (wanted.id, False)
+
+
+async def test_of_one_that_is_not_open_the_sizes_are_compared_where_digests_cannot_be(
+    desk: FlowDesk,
+) -> None:
+    wanted = big(flow_id(1), digest="1:same")
+    await killed(desk, wanted, 4, Kind.AFTER)
+    smaller = plan([ROOT], flow=wanted.id)
+    with pytest.raises(IdempotencyConflict):
+        await desk.engine.flows.submit(msgspec.structs.replace(smaller, digest="of another form"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tools.mutants import known
-from tools.mutants.areas import STAGES, all_faults
+from tools.mutants.areas import STAGES, Stage, all_faults
 from tools.mutants.fault import Fault, read
 from tools.mutants.known import Equivalent
 from tools.mutants.trial import Bench, Result, Verdict
@@ -50,7 +50,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--area", choices=sorted(STAGES), action="append", default=[])
     parser.add_argument("--path", default="", help="only files whose path has this in it")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--limit-seconds", type=float, default=600)
     parser.add_argument("--list", action="store_true", help="show the sample and try nothing")
     return parser.parse_args()
 
@@ -96,8 +95,9 @@ def told(fault: Fault) -> str:
 def _try_all(faults: Sequence[Fault], options: argparse.Namespace) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         free: SimpleQueue[Bench] = SimpleQueue()
+        limits: dict[Stage, float] = {}
         for number in range(options.workers):
-            free.put(Bench(ROOT, Path(folder) / str(number), options.limit_seconds))
+            free.put(Bench(ROOT, Path(folder) / str(number), limits))
         stages = {stage for fault in faults for stage in STAGES[fault.place]}
 
         def green(stage: tuple[str, ...]) -> None:

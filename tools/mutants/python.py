@@ -76,6 +76,11 @@ class _Finder(ast.NodeVisitor):
             self.edits.append((start, end, f"({self._text(node.operand)})"))
         self.generic_visit(node)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """How a record is declared (frozen, by keywords only) is no rule of what happens."""
+        for each in node.body:
+            self.visit(each)
+
     def visit_If(self, node: ast.If) -> None:
         if self._text(node.test) != "TYPE_CHECKING":
             self._negate(node.test)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,9 @@ COPIED = ("src", "tests", "tools", "docs", "examples", "benchmarks", "pyproject.
 COPIED_TEXTS = "*.md"
 PYTEST = ("-m", "pytest", "-q", "-x", "--no-header", "--tb=line", "--hypothesis-seed=0")
 NO_TESTS_LEFT = 5
+# A machine may have other work meanwhile.
+PATIENCE = 3
+PATIENCE_SECONDS = 30
 
 
 class Verdict(StrEnum):
@@ -36,9 +40,9 @@ class Result:
 class Bench:
     """A copy of the checkout for one fault after another."""
 
-    def __init__(self, root: Path, copy: Path, limit_seconds: float) -> None:
+    def __init__(self, root: Path, copy: Path, limits: dict[Stage, float]) -> None:
         self._copy = copy
-        self._limit_seconds = limit_seconds
+        self._limits = limits
         copy.mkdir(parents=True)
         for name in COPIED:
             origin = root / name
@@ -64,7 +68,10 @@ class Bench:
         return Result(fault, Verdict.SURVIVED, "")
 
     def require_green(self, stage: Stage) -> None:
+        """The time that it takes without a fault says when one with a fault has hung."""
+        begun = time.monotonic()
         verdict, by = self._run(stage)
+        self._limits[stage] = PATIENCE * (time.monotonic() - begun) + PATIENCE_SECONDS
         if verdict is not Verdict.SURVIVED:
             raise SystemExit(f"without any fault, {' '.join(stage)} does not pass: {by}")
 
@@ -87,7 +94,7 @@ class Bench:
             start_new_session=True,
         ) as process:
             try:
-                output, _ = process.communicate(timeout=self._limit_seconds)
+                output, _ = process.communicate(timeout=self._limits.get(stage))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
