@@ -10,13 +10,14 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from typing import Protocol, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
-from flowfabric.core.duration import duration_ms
+from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.model import FlowState
 from flowfabric.core.flow.views import FlowQuery
@@ -32,7 +33,7 @@ from flowfabric.errors import InvalidInput, Refused
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
 from flowfabric.store import Store, open_store
-from flowfabric.task import Call, Span, Task, policy_text
+from flowfabric.task import Call, Task, policy_text
 from flowfabric.worker.codec import decode_any
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.worker import Worker
@@ -166,11 +167,16 @@ class App:
         return register if function is None else register(function)
 
     def graph(
-        self, name: str, *, deadline: Span | None = None, retention: Keep | None = None
+        self,
+        name: str,
+        *,
+        deadline: datetime | Span | None = None,
+        retention: Keep | None = None,
     ) -> Graph:
         """A flow that is known in advance: add nodes, then submit it as a whole.
 
-        With a `deadline`, what has not ended by then is cancelled. `retention`: how long the whole
+        With a `deadline` (a span from its submit, or a datetime with a time zone), what has not
+        ended by then is cancelled. `retention`: how long the whole
         flow is kept after its last member ended.
         """
         keep = retention_policy(retention, self._retention)

@@ -12,6 +12,7 @@ Nothing is written before `submit`, which writes everything or nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Generic, TypeVar, Union
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
-from flowfabric.core.duration import duration_ms
+from flowfabric.core.duration import Span, when
 from flowfabric.core.exact import flag
 from flowfabric.core.flow.digest import digest_of
 from flowfabric.core.flow.graph import Link, Plan, Policy, quorum_of
@@ -28,7 +29,7 @@ from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisf
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidInput
-from flowfabric.task import Span, Task
+from flowfabric.task import Task
 from flowfabric.worker.inputs import escaped
 
 R = TypeVar("R")
@@ -119,12 +120,12 @@ class Graph:
         name: str,
         connect: Callable[[], Awaitable[Client]],
         *,
-        deadline: Span | None = None,
+        deadline: datetime | Span | None = None,
         retention: RetentionPolicy = DEFAULT.retention_policy,
     ) -> None:
         self.name = names.task_name(name, "name")
         self._connect = connect
-        self._deadline_ms = None if deadline is None else duration_ms(deadline, "deadline")
+        self._deadline = when(deadline, "deadline")
         self._retention = retention
         # Which place each node has; they are told apart by what they are, not by a name.
         self._nodes: dict[Node[object], int] = {}
@@ -273,12 +274,14 @@ class Graph:
                 GroupKey(ids[node], group): policy
                 for (node, group), policy in self._policies.items()
             },
-            deadline_ms=None if self._deadline_ms is None else now_ms + self._deadline_ms,
+            deadline_ms=None if self._deadline is None else self._deadline.at(now_ms),
             retention=self._retention,
             keep_until_ms=now_ms + DEFAULT.dedup_window_ms if is_keyed else 0,
         )
         # Only a key can mean another flow than this one.
-        return msgspec.structs.replace(plan, digest=digest_of(plan, now_ms)) if is_keyed else plan
+        if not is_keyed:
+            return plan
+        return msgspec.structs.replace(plan, digest=digest_of(plan, now_ms, self._deadline))
 
 
 def _rest(let_run: bool) -> OnSatisfied:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowfabric.core.duration import duration_ms
+from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidInput
-from flowfabric.task import Span
 
 Keep = Span | Mapping[str, Span]
 

@@ -8,7 +8,7 @@ parameters of these names.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from flowfabric.client.client import Client, Request
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
-from flowfabric.core.duration import duration_ms, instant_ms
+from flowfabric.core.duration import Span, duration_ms, when
 from flowfabric.core.policy import (
     OnAttemptTimeout,
     Policy,
@@ -30,7 +30,6 @@ from flowfabric.errors import Invalid, InvalidInput
 from flowfabric.worker.handler import Handler
 
 R_co = TypeVar("R_co", covariant=True)
-Span = str | int | float | timedelta
 
 RESERVED = frozenset({"idempotency_key", "tags", "delay", "deadline", "priority", "lane"})
 
@@ -78,7 +77,7 @@ class Task(Generic[R_co]):
         *args: object,
         idempotency_key: str | None = None,
         tags: Mapping[str, str] | None = None,
-        delay: Span | None = None,
+        delay: datetime | Span | None = None,
         deadline: datetime | Span | None = None,
         priority: int | None = None,
         lane: str | None = None,
@@ -86,8 +85,9 @@ class Task(Generic[R_co]):
     ) -> Handle[R_co]:
         """Submit it and return at once; the handle knows how to wait.
 
-        With an `idempotency_key`, starting again answers the same execution. `delay` is a span
-        ("5m"); `deadline` a span or an instant after which it is ended, whatever it does.
+        With an `idempotency_key`, starting again answers the same execution. `delay` says
+        when it may begin, `deadline` when it is ended, whatever it does: each a span ("5m") or an
+        instant, which is a datetime with a time zone.
         """
         call = self.bind(
             *args,
@@ -108,7 +108,7 @@ class Task(Generic[R_co]):
         *args: object,
         idempotency_key: str | None = None,
         tags: Mapping[str, str] | None = None,
-        delay: Span | None = None,
+        delay: datetime | Span | None = None,
         deadline: datetime | Span | None = None,
         priority: int | None = None,
         lane: str | None = None,
@@ -124,11 +124,8 @@ class Task(Generic[R_co]):
             priority=defaults.priority if priority is None else names.priority(priority),
             tags={} if tags is None else names.tags(tags),
             key=None if idempotency_key is None else names.idempotency_key(idempotency_key),
-            delay_ms=_span_ms(delay, "delay"),
-            deadline_ms=instant_ms(deadline, "deadline")
-            if isinstance(deadline, datetime)
-            else None,
-            deadline_in_ms=_span_ms(deadline, "deadline"),
+            delay=when(delay, "delay"),
+            deadline=when(deadline, "deadline"),
         )
         return Call(request, self.handler.result.decode)
 
@@ -137,12 +134,6 @@ class Task(Generic[R_co]):
         arguments = self.handler.arguments
         payload = arguments.encode_open(values) if is_open else arguments.encode(values)
         return msgspec.structs.replace(self._defaults, payload=payload)
-
-
-def _span_ms(value: datetime | Span | None, field: str) -> int | None:
-    if value is None or isinstance(value, datetime):
-        return None
-    return duration_ms(value, field)
 
 
 def policy_text(

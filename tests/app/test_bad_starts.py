@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -75,6 +75,7 @@ async def test_a_mismatch_shows_how_to_call_it(task: Task[None]) -> None:
 
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+IN_A_YEAR = datetime.now(UTC) + timedelta(days=365)
 
 BAD_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
     "a negative delay": ({"delay": -1}, "delay"),
@@ -90,6 +91,12 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
     "a deadline at once": ({"deadline": 0}, "deadline"),
     "a deadline in the past": ({"deadline": YESTERDAY}, "deadline"),
     "a deadline without a zone": ({"deadline": datetime(2030, 1, 1)}, "deadline"),  # noqa: DTZ001
+    "a delay without a zone": ({"delay": datetime(2030, 1, 1)}, "delay"),  # noqa: DTZ001
+    "a delay that is a date": ({"delay": date(2030, 1, 1)}, "delay"),
+    "a delay beyond the years": ({"delay": datetime(1969, 1, 1, tzinfo=UTC)}, "delay"),
+    "a deadline before the start": ({"delay": "2h", "deadline": "1h"}, "deadline"),
+    "a deadline at the start": ({"delay": IN_A_YEAR, "deadline": IN_A_YEAR}, "deadline"),
+    "a deadline before an instant": ({"delay": IN_A_YEAR, "deadline": "1h"}, "deadline"),
     "a lane without a name": ({"lane": ""}, "lane"),
     "a lane too long": ({"lane": "x" * 65}, "lane"),
     "a lane that cannot be printed": ({"lane": "a\tb"}, "lane"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid5
 
 import pytest
@@ -182,6 +183,41 @@ async def test_a_key_means_one_graph_with_all_that_is_said_about_it(app: App) ->
     for other in (race(let_run=True), race(deadline="2h"), race(keep="2d")):
         with pytest.raises(IdempotencyConflict):
             await other.submit(idempotency_key="one")
+
+
+async def test_the_deadline_of_a_graph_may_be_an_instant(app: App) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    def until(moment: datetime) -> Graph:
+        g = app.graph("timed", deadline=moment)
+        g.add(number, 1)
+        return g
+
+    instant = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    first = await until(instant).submit(idempotency_key="one")
+    assert (await first.status()).flow.deadline_ms == instant.timestamp() * 1_000
+    # The same instant is the same graph, however near it has come.
+    assert (await until(instant).submit(idempotency_key="one")).id == first.id
+    with pytest.raises(IdempotencyConflict):
+        await until(instant + timedelta(hours=1)).submit(idempotency_key="one")
+
+
+@pytest.mark.parametrize("deadline", [timedelta(0), datetime(2020, 1, 1, tzinfo=UTC)])
+async def test_a_graph_whose_time_is_over_is_not_made(
+    app: App, deadline: datetime | timedelta
+) -> None:
+    @app.task
+    async def number(n: int) -> int:
+        return n
+
+    g = app.graph("late", deadline=deadline)
+    g.add(number, 1)
+    with pytest.raises(InvalidInput, match="in the past") as refused:
+        await g.submit()
+    assert refused.value.field == "deadline"
+    assert (await app.flows()).items == []
 
 
 @pytest.mark.parametrize("store_kind", ["memory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -77,6 +78,11 @@ MISTAKES: dict[str, tuple[Callable[[Bench], object], str, str]] = {
     "a stranger as an argument": (lambda t: t.g.add(t.number, t.stranger), "after", "this graph"),
     "a failure as an argument": (lambda t: t.g.add(t.number, t.a.failed), "n", "`after`"),
     "a graph without a name": (lambda t: t.app.graph(None), "name", "bytes of text"),  # type: ignore[arg-type]
+    "a deadline without a zone": (
+        lambda t: t.app.graph("x", deadline=datetime(2030, 1, 1)),  # noqa: DTZ001
+        "deadline",
+        "tzinfo=UTC",
+    ),
     "a deadline that is none": (lambda t: t.app.graph("x", deadline=True), "deadline", "30s"),
 }
 

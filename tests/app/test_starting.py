@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -188,6 +188,22 @@ async def test_a_delay_keeps_it_from_starting(app: App) -> None:
         assert await soon.result() == 1
         assert (await later.status()).public_state is PublicState.DELAYED
         assert await kinds(soon) == ["submitted", "promoted", "claimed", "completed"]
+
+
+async def test_a_delay_until_an_instant_keeps_it_from_starting(app: App) -> None:
+    @app.task
+    async def work() -> int:
+        return 1
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    instant = now.astimezone(timezone(timedelta(hours=-3))) + timedelta(hours=1)
+    later = await work.start(delay=instant)
+    past = await work.start(delay=now - timedelta(hours=1))
+    assert (await later.status()).public_state is PublicState.DELAYED
+    assert (await later.explain()).until_ms == instant.timestamp() * 1_000
+    async with running(app):
+        assert await past.result() == 1
+        assert (await later.status()).public_state is PublicState.DELAYED
 
 
 @pytest.mark.parametrize("kind", ["span", "datetime"])

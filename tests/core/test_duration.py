@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from flowfabric.core.duration import (
     DURATION_MS_MAX,
     INSTANT_MS_MAX,
+    When,
     duration_ms,
     earliest,
     format_ms,
     instant_ms,
+    when,
 )
 from flowfabric.errors import InvalidInput
 
@@ -186,9 +188,34 @@ def test_a_moment_becomes_milliseconds_since_1970(value: datetime | int, expecte
     assert type(result) is int
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ("5m", When(5 * MINUTE)),
+        (timedelta(microseconds=1), When(1)),
+        (datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), When(1_700_000_000_000, True)),
+        (datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC), When(1_700_000_000_001, True)),
+        (datetime(2023, 11, 14, 22, 13, 20, 999_001, tzinfo=UTC), When(1_700_000_001_000, True)),
+        (datetime.max.replace(tzinfo=UTC), When(INSTANT_MS_MAX, True)),
+    ],
+)
+def test_a_moment_to_come_is_a_span_or_an_instant_never_too_early(
+    value: datetime | str | timedelta | None, expected: When | None
+) -> None:
+    assert when(value, "delay") == expected
+
+
+def test_a_span_counts_from_now_and_an_instant_is_itself() -> None:
+    assert (When(5).at(100), When(5, is_instant=True).at(100)) == (105, 5)
+
+
 @pytest.mark.parametrize("value", [NAIVE, NAIVE.replace(tzinfo=Undecided())])
-def test_a_moment_without_time_zone_is_refused_with_the_remedy(value: datetime) -> None:
-    error = refusal(lambda: instant_ms(value, "deadline"))
+@pytest.mark.parametrize("read", [instant_ms, when])
+def test_a_moment_without_time_zone_is_refused_with_the_remedy(
+    value: datetime, read: Callable[[datetime, str], int | When | None]
+) -> None:
+    error = refusal(lambda: read(value, "deadline"))
     assert error.field == "deadline"
     assert "time zone" in error.message
     assert "tzinfo=UTC" in error.hint

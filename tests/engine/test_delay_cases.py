@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from flowfabric.core.states import PublicState, State
+from flowfabric.errors import InvalidInput
 from flowfabric.store.hints import Hint
 from flowfabric.testing.build import order
 from tests.engine.desk import Desk
@@ -90,8 +92,39 @@ async def test_a_delay_keeps_what_is_left_of_the_attempts_time(desk: Desk) -> No
 
 async def test_a_deadline_ends_what_is_delayed(desk: Desk) -> None:
     now_ms = desk.clock.now_ms()
-    wanted = order(delay_until_ms=now_ms + 2 * MINUTE_MS, deadline_ms=now_ms + MINUTE_MS)
-    id = await desk.submit(wanted)
+    lease = await desk.running(order(deadline_ms=now_ms + MINUTE_MS))
+    await desk.engine.delay(lease, now_ms + 2 * MINUTE_MS)
     desk.clock.advance(MINUTE_MS)
     assert (await desk.sweep()).duties == {"execution_deadline": 1}
-    assert await desk.engine.read.state(id) is PublicState.EXPIRED
+    assert await desk.engine.read.state(lease.id) is PublicState.EXPIRED
+
+
+BY_POLICY = '{"timeout_policy":{"execution_deadline_ms":60000}}'
+
+
+@pytest.mark.parametrize(("policy", "deadline_ms"), [("", MINUTE_MS), (BY_POLICY, None)])
+async def test_what_could_never_start_is_refused(
+    desk: Desk, policy: str, deadline_ms: int | None
+) -> None:
+    """Its deadline would end it before its delay is over, whoever says the deadline."""
+    now_ms = desk.clock.now_ms()
+    until_ms = None if deadline_ms is None else now_ms + deadline_ms
+    wanted = order(policy=policy, deadline_ms=until_ms, delay_until_ms=now_ms + MINUTE_MS)
+    (refused,) = await desk.engine.submit([wanted])
+    assert isinstance(refused.error, InvalidInput)
+    assert (refused.error.field, refused.created) == ("deadline", False)
+    assert "never run" in refused.error.message
+    sooner = msgspec.structs.replace(wanted, delay_until_ms=now_ms + MINUTE_MS - 1)
+    (made,) = await desk.engine.submit([sooner])
+    assert (made.error, made.created) == (None, True)
+
+
+async def test_a_repeated_order_is_answered_when_its_delay_would_now_be_too_long(
+    desk: Desk,
+) -> None:
+    now_ms = desk.clock.now_ms()
+    wanted = order(key="k", deadline_ms=now_ms + MINUTE_MS, delay_until_ms=now_ms + 1)
+    (first,) = await desk.engine.submit([wanted])
+    later = msgspec.structs.replace(wanted, delay_until_ms=now_ms + MINUTE_MS)
+    (again,) = await desk.engine.submit([later])
+    assert (again.error, again.id, again.created) == (None, first.id, False)

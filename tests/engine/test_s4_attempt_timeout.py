@@ -353,9 +353,9 @@ async def test_s4_23_s4_31_whatever_waits_is_expired_by_its_deadline(desk: FlowD
     for number, (state, stage) in enumerate(WAITING.items()):
         ids[state] = await desk.submit(order(number, deadline_ms=deadline_ms))
         await stage(desk, ids[state])
-    ids[State.DELAYED] = await desk.submit(
-        order(90, deadline_ms=deadline_ms, delay_until_ms=deadline_ms + 9_000)
-    )
+    lease = await desk.running(order(90, deadline_ms=deadline_ms))
+    await desk.engine.delay(lease, deadline_ms + 9_000)
+    ids[State.DELAYED] = lease.id
     assert {state: (await desk.head(id)).state for state, id in ids.items()} == {
         state: state for state in ids
     }

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
 from flowfabric.core.flow.views import Turn, name_of
 from flowfabric.core.states import State
-from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, LeaseLost, Refused
+from flowfabric.errors import FlowAlreadyTerminal, FlowNotFound, InvalidInput, LeaseLost, Refused
 from flowfabric.testing.flows import FLOW, chain, flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
@@ -172,6 +172,20 @@ async def test_a_flow_whose_time_is_over_is_cancelled(desk: FlowDesk) -> None:
     assert {await desk.state(name) for name in "ab"} == {State.CANCELLED}
 
 
+@pytest.mark.parametrize("size", [2, 600], ids=["small", "big"])
+async def test_a_flow_whose_time_is_over_is_made_no_more(desk: FlowDesk, size: int) -> None:
+    """One that was made in time is answered, whenever its submit is repeated."""
+    wanted = plan(list(range(1_000, 1_000 + size)), deadline_ms=desk.clock.now_ms() + 1_000)
+    await desk.draw(wanted)
+    desk.clock.advance(1_000)
+    assert not (await desk.engine.flows.submit(wanted)).created
+    other = plan(["a"], flow=flow_id(2), deadline_ms=desk.clock.now_ms())
+    with pytest.raises(InvalidInput, match="in the past"):
+        await desk.engine.flows.submit(other)
+    with pytest.raises(FlowNotFound):
+        await desk.engine.flows.flow(other.id)
+
+
 async def test_a_flow_that_has_ended_in_time_is_not_cancelled(desk: FlowDesk) -> None:
     await desk.draw(plan("ab", "a>b", deadline_ms=desk.clock.now_ms() + 1_000))
     await desk.ended("a")
@@ -190,7 +204,9 @@ async def test_a_flow_whose_time_is_over_is_found_among_flows_with_lines(desk: F
     for flow in busy:
         await desk.draw(plan("a", flow=flow))
         await desk.end("a", flow=flow)
-    await desk.draw(plan("a", flow=late, deadline_ms=now_ms))
+    await desk.draw(plan("a", flow=late, deadline_ms=now_ms + 1))
+    desk.clock.advance(1)
+    now_ms = desk.clock.now_ms()
     taken: list[str] = []
     for _ in range(3):
         turn = Turn(limit=1, now_ms=now_ms, until_ms=0, after=taken[-1] if taken else "")

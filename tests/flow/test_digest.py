@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from flowfabric.core.duration import When
 from flowfabric.core.flow.digest import digest_of, is_same
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, GroupKey, Join, OnSatisfied
@@ -134,6 +135,13 @@ def test_the_same_graph_means_the_same_at_any_time() -> None:
     assert digest_of(later, NOW + 777) == digest_of(whole(), NOW)
     assert digest_of(whole(), NOW) == digest_of(whole(), NOW)
     assert whole().id == FLOW
+
+
+def test_an_instant_that_was_said_means_itself_and_no_span() -> None:
+    said = When(NOW + 5_000, is_instant=True)
+    assert digest_of(whole(), NOW, said) == digest_of(whole(), NOW + 777, said)
+    assert digest_of(whole(), NOW, said) != digest_of(whole(), NOW)
+    assert digest_of(whole(), NOW, When(5_000)) == digest_of(whole(), NOW)
 
 
 def test_the_order_of_policies_and_tags_is_no_meaning() -> None:

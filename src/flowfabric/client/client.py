@@ -14,6 +14,7 @@ import msgspec
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
+from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import (
@@ -55,9 +56,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     priority: int = 0
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     key: str | None = None
-    delay_ms: int | None = None
-    deadline_ms: int | None = None
-    deadline_in_ms: int | None = None
+    delay: When | None = None
+    deadline: When | None = None
 
 
 class Chance:
@@ -207,7 +207,7 @@ class Client:
         return self._order(request, self._mint(request.key, now_ms), now_ms)
 
     def _order(self, request: Request, id: ExecutionId, now_ms: int) -> Order:
-        delay, limit = request.delay_ms, request.deadline_in_ms
+        delay, deadline = request.delay, request.deadline
         return Order(
             id=id,
             namespace=self._engine.namespace,
@@ -217,8 +217,8 @@ class Client:
             priority=request.priority,
             policy=request.policy,
             tags=request.tags,
-            delay_until_ms=now_ms + delay if delay else None,
-            deadline_ms=request.deadline_ms if limit is None else now_ms + limit,
+            delay_until_ms=None if delay is None else _later(delay, now_ms),
+            deadline_ms=None if deadline is None else deadline.at(now_ms),
             key=request.key,
             digest=_digest(request) if request.key else "",
             asked_ms=now_ms,
@@ -233,6 +233,12 @@ class Client:
         else:
             partition = key_partition(Namespace(self._engine.namespace), key, counts)
         return execution_id(partition, uuid7(now_ms, self._chance.bits()))
+
+
+def _later(delay: When, now_ms: int) -> int | None:
+    """The moment to wait for; None if it is here."""
+    until_ms = delay.at(now_ms)
+    return until_ms if until_ms > now_ms else None
 
 
 def _digest(request: Request) -> str:

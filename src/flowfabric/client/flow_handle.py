@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
-from flowfabric.core.duration import duration_ms
+from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
@@ -22,8 +21,6 @@ from flowfabric.engine.flow_cancelling import Backlog, FlowCancel
 from flowfabric.engine.flows import Picture
 from flowfabric.engine.reading import Page
 from flowfabric.errors import ResultTimeout
-
-Span = str | int | float | timedelta
 
 # How often one who waits looks whether the flow can end at all.
 LOOK_SECONDS = 5.0

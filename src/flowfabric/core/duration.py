@@ -11,7 +11,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
+import msgspec
+
 from flowfabric.errors import InvalidInput
+
+Span = str | int | float | timedelta
 
 DURATION_MS_MAX = 36_525 * 86_400_000
 INSTANT_MS_MAX = 253_402_300_799_999
@@ -29,7 +33,29 @@ _INSTANT_HINT = "pass an aware datetime, or milliseconds since 1970 as an int"
 _NAIVE_HINT = "give it a time zone, for example datetime(2030, 1, 1, tzinfo=UTC)"
 
 
-def duration_ms(value: str | int | float | timedelta, field: str) -> int:
+class When(msgspec.Struct, frozen=True, gc=False):
+    """A moment to come: an instant, or so long after the moment that it is asked for."""
+
+    ms: int
+    is_instant: bool = False
+
+    def at(self, now_ms: int) -> int:
+        return self.ms if self.is_instant else now_ms + self.ms
+
+
+def when(value: datetime | Span | None, field: str) -> When | None:
+    """What people write for a moment to come; None stays none."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        # Rounded up like a span, so that nothing begins or ends before it was asked to.
+        instant = instant_ms(value, field)
+        has_part = (value - _EPOCH) % _MILLISECOND > timedelta(0)
+        return When(min(instant + has_part, INSTANT_MS_MAX), is_instant=True)
+    return When(duration_ms(value, field))
+
+
+def duration_ms(value: Span, field: str) -> int:
     """A duration in whole milliseconds: at least 0, at most a hundred years."""
     exact = _exact_ms(value, field)
     if exact < 0:

@@ -73,10 +73,16 @@ class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def lateness(
     order: Order, now_ms: int, asked_ms: int | None = None
 ) -> InvalidInput | StoreUnavailable | None:
-    """Why it can be made no longer, if its deadline has passed. It may have been made before.
+    """Why it can be made no longer, if its deadline leaves no time. It may have been made before.
 
     A deadline that was to come when the caller asked is no mistake of the caller's.
     """
+    if order.delay_until_ms is not None and _never_starts(order, now_ms):
+        return InvalidInput(
+            "is before the start, so that it would never run",
+            field="deadline",
+            hint="give a deadline after the delay, or a shorter delay",
+        )
     if order.deadline_ms is None or instant_ms(order.deadline_ms, "deadline") > now_ms:
         return None
     asked_ms = asked_ms if order.asked_ms is None else order.asked_ms
@@ -86,6 +92,13 @@ def lateness(
             hint="start it again; a later deadline gives the store more time",
         )
     return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+
+
+def _never_starts(order: Order, now_ms: int) -> bool:
+    given_ms = _instant(order.deadline_ms, "deadline")
+    until_ms = _deadline(given_ms, parse_policy(order.policy).timeout_policy, now_ms)
+    delay_until_ms = _instant(order.delay_until_ms, "delay_until_ms")
+    return until_ms is not None and delay_until_ms is not None and until_ms <= delay_until_ms
 
 
 def submit(

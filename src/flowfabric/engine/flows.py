@@ -15,7 +15,7 @@ from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.gaps import missing_members
-from flowfabric.core.flow.graph import Drawn, Plan, draw
+from flowfabric.core.flow.graph import Drawn, Plan, draw, lateness
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.flow.model import (
     CancelPolicy,
@@ -118,6 +118,9 @@ class Flows:
         closed = await self._lanes.closed({order.lane for order in plan.orders})
         for lane, state in closed.items():
             raise LaneClosed(f"lane '{lane}' is {state}", field="lane")
+        late = lateness(plan, self._clock.now_ms())
+        if late is not None:
+            return await self._known(plan, late)
         if _size(plan) > SMALL:
             return SubmittedFlow(plan.id, created=await self._staging.stage(plan, self.counts))
         done = await self._submits.submit(plan)
@@ -157,14 +160,17 @@ class Flows:
                 self._kept.keep(changes)
         return [(place, is_made) for (place, _), is_made in zip(drawn, made, strict=True)]
 
-    async def _known(self, plan: Plan) -> SubmittedFlow:
-        """Something of it was there: the same flow, another one, or a member of its own."""
+    async def _known(self, plan: Plan, late: InvalidInput | None = None) -> SubmittedFlow:
+        """Something of it was there: the same flow, another one, or a member of its own. If it is
+        too late to make it, only a whole flow is an answer."""
         view = await look(self._store, Sight(flow=plan.id))
         if view.flow is None:
-            raise InvalidInput("a member exists already", field="execution_id", hint="mint new ids")
+            raise late or InvalidInput(
+                "a member exists already", field="execution_id", hint="mint new ids"
+            )
         require_same(view.flow, plan)
         if not view.flow.is_open:
-            raise Conflict(f"flow {plan.id} is being removed", details={"flow": plan.id})
+            raise late or Conflict(f"flow {plan.id} is being removed", details={"flow": plan.id})
         return SubmittedFlow(plan.id, created=False)
 
     async def flow(self, id: FlowId) -> Flow:

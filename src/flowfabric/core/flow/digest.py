@@ -1,7 +1,8 @@
 """What a keyed graph means, as a short text: repeating a submit with another meaning is a conflict.
 
 Everything counts that changes what is run, when, how often or what follows from it, and nothing
-that differs between two submits of the same graph: ids are places, instants are spans.
+that differs between two submits of the same graph: ids are places, and an instant counts as the
+span from now, unless the instant itself is what was said.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 
 import msgspec
 
+from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.flow.settling import encode_retention
 from flowfabric.core.lifecycle import Order
@@ -21,8 +23,9 @@ _SEPARATOR = ":"
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def digest_of(plan: Plan, now_ms: int) -> str:
-    """`now_ms`: the moment that the instants of the plan were counted from."""
+def digest_of(plan: Plan, now_ms: int, deadline: When | None = None) -> str:
+    """`now_ms`: the moment that the instants of the plan were counted from. `deadline`: as said."""
+    is_instant = deadline is not None and deadline.is_instant
     places = {order.id: place for place, order in enumerate(plan.orders)}
     links = [
         (places[link.upstream], places[link.downstream], link.kind, link.group, link.argument)
@@ -33,7 +36,7 @@ def digest_of(plan: Plan, now_ms: int) -> str:
     )
     whole = (
         plan.name,
-        _span(plan.deadline_ms, now_ms),
+        ["at", plan.deadline_ms] if is_instant else _span(plan.deadline_ms, now_ms),
         encode_retention(plan.retention),
         [_meaning(order, now_ms) for order in plan.orders],
         links,

@@ -85,6 +85,16 @@ class Drawn(NamedTuple):
     groups: list[Group]
 
 
+def lateness(plan: Plan, now_ms: int) -> InvalidInput | None:
+    """Why the flow can be made no longer: its deadline had passed when the caller asked."""
+    if plan.deadline_ms is None:
+        return None
+    asked = (order.asked_ms for order in plan.orders if order.asked_ms is not None)
+    if instant_ms(plan.deadline_ms, "deadline") > min(asked, default=now_ms):
+        return None
+    return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+
+
 def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = False) -> Drawn:
     """Check a plan and make its records; members that wait for others are held back.
 
