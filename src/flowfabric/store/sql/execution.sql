@@ -491,9 +491,8 @@ WHERE e.id > :after::text AND e.id < :before::text
   ))
   AND NOT EXISTS (
       SELECT FROM unnest(:tag_keys::text[], :tag_values::text[]) AS wanted (key, value)
-      WHERE NOT EXISTS (
-          SELECT FROM {schema}.tag AS t
-          WHERE t.n = e.n AND t.key = wanted.key AND t.value = wanted.value
+      WHERE wanted.value IS DISTINCT FROM (
+          SELECT t.value FROM {schema}.tag AS t WHERE t.n = e.n AND t.key = wanted.key
       )
   )
 ORDER BY e.id LIMIT :limit::bigint

@@ -120,7 +120,8 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
 -- Remove executions and flows that are as they were seen, with all that is theirs. Flows are locked
 -- first, in the order of their ids, then executions in the order of theirs; an execution whose key
 -- is alive stays. What is removed is named by arrays: a join with a table that the server believes to
--- be empty would walk it once for each.
+-- be empty would walk it once for each. The ids of keys are sorted in another way than those of
+-- executions, and their index is of no use for texts that are not said to be sorted like it.
 {clock}, owner AS MATERIALIZED (
     SELECT f.id FROM unnest(:flows::text[], :flow_revs::bigint[]) AS s (id, rev)
     JOIN {schema}.flow AS f ON f.id = s.id AND f.rev = s.rev
@@ -143,7 +144,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     ORDER BY e.id FOR UPDATE OF e
 ), alive AS MATERIALIZED (
     SELECT i.id, max(i.until_ms) AS until_ms FROM {schema}.idempotency AS i
-    WHERE i.id = ANY (ARRAY(SELECT id FROM locked WHERE is_alone))
+    WHERE i.id = ANY (ARRAY(SELECT id COLLATE "default" FROM locked WHERE is_alone))
     GROUP BY i.id HAVING max(i.until_ms) > :now_ms::bigint
 ), victim AS MATERIALIZED (
     SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
@@ -152,13 +153,15 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
 ), unlogged AS (
     DELETE FROM {schema}.log WHERE n = ANY (ARRAY(SELECT n FROM victim)) RETURNING xid, seq
-), unkeyed AS (DELETE FROM {schema}.idempotency WHERE id = ANY (ARRAY(SELECT id FROM victim))
+), unkeyed AS (
+    DELETE FROM {schema}.idempotency
+    WHERE id = ANY (ARRAY(SELECT id COLLATE "default" FROM victim))
 ), untried AS (DELETE FROM {schema}.attempt WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), untagged AS (DELETE FROM {schema}.tag WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), undrawn AS (DELETE FROM {schema}.edge WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
 ), ungrouped AS (
     DELETE FROM {schema}.edge_group WHERE downstream = ANY (ARRAY(SELECT id FROM victim))
-), gone AS (DELETE FROM {schema}.execution WHERE n = ANY (ARRAY(SELECT n FROM victim))
+), gone AS (DELETE FROM {schema}.execution WHERE id = ANY (ARRAY(SELECT id FROM victim))
 ), unlined AS (DELETE FROM {schema}.line WHERE flow = ANY (ARRAY(SELECT id FROM emptied))
 ), gone_flow AS (DELETE FROM {schema}.flow WHERE id = ANY (ARRAY(SELECT id FROM emptied))
 ), left_flow AS (
@@ -185,8 +188,10 @@ UPDATE {schema}.meta SET value = '0-0' WHERE name = 'log_floor'
 -- How many members of these flows are in each state.
 UNION ALL
 SELECT 'tally', t.which, json_object_agg(t.state, t.members)::text FROM (
-    SELECT w.which, x.state, count(*) AS members
+    SELECT w.which, m.state, m.members
     FROM unnest(:tally_which::bigint[], :tally_flow::text[]) AS w (which, flow)
-    JOIN {schema}.execution AS x ON x.flow = w.flow AND x.flow <> ''
-    GROUP BY w.which, x.state
+    CROSS JOIN LATERAL (
+        SELECT x.state, count(*) AS members FROM {schema}.execution AS x
+        WHERE x.flow = w.flow AND x.flow <> '' GROUP BY x.state
+    ) AS m
 ) AS t GROUP BY t.which
