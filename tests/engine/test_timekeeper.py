@@ -133,6 +133,13 @@ async def test_a_row_that_changed_meanwhile_is_left_alone_and_looked_at_again(de
     assert (await desk.head(lease.id)).state is State.CANCELLED
 
 
+async def test_a_store_that_does_not_answer_is_asked_again_in_a_second(desk: Desk) -> None:
+    silent = FaultyStore(desk.store, [Fault(Verb.DUE, n, Kind.BEFORE) for n in range(1, 20)])
+    swept = await Timekeeper(silent, desk.engine.clock).run_once()
+    assert (swept.errors, swept.again) == (1, False)
+    assert swept.next_ms == desk.clock.now_ms() + 1_000
+
+
 async def test_a_reply_that_was_lost_does_nothing_twice(desk: Desk) -> None:
     id = await due_for(desk, Duty.LEASE_EXPIRY)
     faulty = FaultyStore(desk.store, [Fault(Verb.APPLY, 1, Kind.AFTER)])

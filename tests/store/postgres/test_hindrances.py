@@ -5,7 +5,8 @@ from __future__ import annotations
 from flowfabric.engine.diagnosis import Kind
 from flowfabric.engine.doctor import HINDRANCE_GRACE_MS, Doctor
 from flowfabric.store.clock import FollowingClock
-from flowfabric.store.postgres import PostgresStore
+from flowfabric.store.postgres import PostgresStore, snapshots
+from flowfabric.store.postgres.driver import Connection
 from flowfabric.testing import VirtualClock
 from tests.store.postgres.desk import Desk, Raw
 
@@ -54,3 +55,11 @@ async def test_the_doctor_warns_of_it_and_is_content_all_the_same(
     found = await Doctor(store, FollowingClock(clock), hindrance_grace_ms=0).examine()
     assert (Kind.SLOWED, reading) in {(each.kind, each.subject) for each in found.findings}
     assert found.is_well
+
+
+async def test_who_looks_for_hindrances_is_none(store: PostgresStore) -> None:
+    async def look(connection: Connection) -> bool:
+        found = await snapshots.hindrances(connection, store.sql, 0)
+        return f"pid {connection.get_server_pid()}" in {each.subject for each in found}
+
+    assert not await store._read(look)

@@ -12,8 +12,11 @@ from flowfabric.store.hints import Hint
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.postgres.notices import FLOWS_MAX, channel_of, hint_of_notice, notice_of
 from flowfabric.testing.build import TTL_MS, execution_id, order
+from flowfabric.testing.conformance.flow_steps import add_lines, put_flow
+from flowfabric.testing.conformance.flows_pending import line
 from flowfabric.testing.conformance.steps import apply, put, put_and_take
-from flowfabric.testing.flows import flow_id
+from flowfabric.testing.flows import FLOW, flow_id, plan
+from tests.app.stage import PATIENCE_SECONDS
 from tests.store.postgres.desk import Desk, Raw
 
 TWO = (flow_id(1), flow_id(2))
@@ -33,9 +36,10 @@ class Ear:
         self._news.set()
 
     async def until(self, fits: Callable[[Hint], bool]) -> None:
-        while not any(map(fits, self.heard)):
-            self._news.clear()
-            await self._news.wait()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not any(map(fits, self.heard)):
+                self._news.clear()
+                await self._news.wait()
 
     async def listening(self) -> None:
         """A new connection says that anything may have changed."""
@@ -98,6 +102,16 @@ async def test_an_end_wakes_who_waits_elsewhere(desk: Desk, store: PostgresStore
     ear = await heard_by_another(desk, store)
     await apply(store, desk.clock, complete(lease, desk.clock.now_ms(), b""))
     await ear.until(lambda hint: hint.foreign)
+
+
+async def test_a_flow_with_something_to_do_is_named_elsewhere(
+    desk: Desk, store: PostgresStore
+) -> None:
+    """What a round wrote, and not only what was submitted."""
+    await put_flow(store, desk.clock, plan("ab", "a>b"))
+    ear = await heard_by_another(desk, store)
+    await add_lines(store, desk.clock, line(1))
+    await ear.until(lambda hint: FLOW in hint.flows)
 
 
 async def test_a_process_does_not_wake_itself(desk: Desk, store: PostgresStore) -> None:
