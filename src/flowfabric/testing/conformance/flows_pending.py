@@ -148,6 +148,7 @@ async def test_a_flow_whose_timer_has_passed_is_given_out_without_lines(
 ) -> None:
     await put_flow(store, clock, plan("a", deadline_ms=clock.now_ms() + 10))
     assert await take_flows(store, clock) == []
+    assert await take_flows(store, clock, only=(FLOW,)) == []
     clock.advance(10)
     (taken,) = await take_flows(store, clock, lease_ms=1)
     assert (taken.flow.id, taken.lines) == (FLOW, [])
