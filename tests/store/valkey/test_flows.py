@@ -269,3 +269,24 @@ async def test_a_list_of_flows_asks_a_partition_again_only_for_what_comes_before
     with pytest.raises(Corrupt, match="cannot be read"):
         await server.find_flows(FlowQuery(limit=20))
     assert len(await server.find_flows(FlowQuery(after=min(same)))) == 29
+
+
+async def test_a_flow_that_is_in_the_index_too_early_is_put_where_it_belongs(
+    server: ValkeyStore, clock: VirtualClock
+) -> None:
+    at_ms = clock.now_ms() + 10
+    await put_flow(server, clock, plan("a", deadline_ms=at_ms))
+    index = f"{server.keys.prefix}:{SCOPE}:flows"
+    name = ids_in(await server.caller.one(command(index, "ZRANGE", index, "0", "-1")))[0]
+    await server.caller.one(command(index, "ZADD", index, "1", name))
+    assert await take_flows(server, clock, only=(FLOW,)) == []
+    score = await server.caller.one(command(index, "ZSCORE", index, name))
+    assert isinstance(score, bytes)
+    assert float(score) == at_ms
+    clock.advance(10)
+    assert ids(await take_flows(server, clock)) == [FLOW]
+
+
+def ids_in(found: Reply) -> list[str]:
+    assert isinstance(found, list)
+    return [each.decode() for each in found if isinstance(each, bytes)]
