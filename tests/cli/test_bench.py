@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flowfabric.cli.bench import big_flow, flows, idle, replicas
+from flowfabric.cli.bench import apart, big_flow, flows, idle, replicas
+from flowfabric.cli.bench.cycle import Plan
 from flowfabric.cli.bench.replica import Load
 from flowfabric.cli.bench.targets import open_target
 from flowfabric.errors import InvalidInput
@@ -136,6 +137,7 @@ async def test_round_trips_of_an_idle_deployment_are_counted() -> None:
 
 
 FLOW_BENCHES = {
+    "cycle": (("--n", "5", "--apart"), ["end_to_end_per_s", "round_trip_ms"]),
     "chain": (("--nodes", "3", "--flows", "4", "--repeat", "1"), ["flows_per_s"]),
     "fanout": (("--width", "5", "--repeat", "2"), ["fanout_ms"]),
     "fanin": (("--width", "5", "--repeat", "2", "--apart"), ["p50_ms", "p99_ms"]),
@@ -207,5 +209,7 @@ async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:
 async def test_memory_cannot_be_shared_by_engines() -> None:
     with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
         await replicas.run(target, engines=2, load=Load(flows=1, nodes=2))
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+        await apart.run(target, Plan(n=1))
     with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
         await flows.chain(target, Load(flows=1, nodes=2), 1, is_apart=True)

@@ -27,6 +27,7 @@ Examples:
 R = TypeVar("R")
 
 Store = Annotated[str, typer.Option(help=STORE_HELP)]
+Apart = Annotated[bool, typer.Option("--apart", help="Let the worker be a process of its own.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
 bench = typer.Typer(name="bench", help=HELP, no_args_is_help=True, rich_markup_mode=None)
@@ -50,28 +51,34 @@ def cycle(
     repeat: Annotated[
         int, typer.Option(min=1, help="Measure so often and print the median of each figure.")
     ] = 1,
+    apart: Apart = False,
     json: Json = False,
 ) -> None:
     """Measure submit, claim, run, complete with stored results.
 
     One worker in this process runs a task that does nothing; every result is awaited through its
     handle, all through the public API. With --preload the same is measured on an empty store of
-    the same kind, to see what many finished executions cost.
+    the same kind, to see what many finished executions cost. With --apart fewer things are
+    measured: a lone round trip, and submitting and working at the same time.
 
     \b
     Examples:
       ff bench cycle --store 'sqlite:///x.db?synchronous=NORMAL' --n 20000 --repeat 3
       ff bench cycle --store sqlite --preload 1000000
+      ff bench cycle --store postgres --apart
       ff bench cycle --store memory --json
     """
+    from flowfabric.cli.bench import apart as bench_apart
     from flowfabric.cli.bench.cycle import Plan, run
-    from flowfabric.cli.bench.report import show_cycle
+    from flowfabric.cli.bench.report import show_cycle, show_figures
     from flowfabric.cli.bench.targets import open_target
 
     with open_target(store) as target:
         plan = Plan(n=n, preload=preload, repeat=repeat)
-        figures = _run(run(target, plan))
-        show_cycle(figures, target, as_json=json)
+        if apart:
+            show_figures("cycle", _run(bench_apart.run(target, plan)), target, as_json=json)
+        else:
+            show_cycle(_run(run(target, plan)), target, as_json=json)
 
 
 @bench.command()
@@ -171,9 +178,7 @@ def chain(
     nodes: Annotated[int, typer.Option(min=1, help="Members of each flow.")] = 10,
     flows: Annotated[int, typer.Option(min=1, help="Flows at a time.")] = 200,
     repeat: Repeat = 3,
-    apart: Annotated[
-        bool, typer.Option("--apart", help="Let the worker be a process of its own.")
-    ] = False,
+    apart: Apart = False,
     json: Json = False,
 ) -> None:
     """Measure flows whose members run in a row and pass on results.

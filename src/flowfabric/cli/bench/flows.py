@@ -82,7 +82,7 @@ async def chain(target: Target, load: Load, repeat: int, *, is_apart: bool = Fal
     bench = Bench(target.url)
     nodes, flows = load.nodes, load.flows
     rates: list[float] = []
-    async with _worker_apart(target, bench) if is_apart else bench.app.running():
+    async with worker_apart(target, bench) if is_apart else bench.app.running():
         await _chains(bench, nodes, WARM_UP)
         for _ in range(repeat):
             began = time.perf_counter()
@@ -92,7 +92,7 @@ async def chain(target: Target, load: Load, repeat: int, *, is_apart: bool = Fal
 
 
 @asynccontextmanager
-async def _worker_apart(target: Target, bench: Bench) -> AsyncIterator[None]:
+async def worker_apart(target: Target, bench: Bench) -> AsyncIterator[None]:
     """The client here, the worker with its engine in a process of its own."""
     require_shared(target)
     place = Place(target.url, bench.app.engine.namespace)

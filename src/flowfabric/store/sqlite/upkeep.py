@@ -19,6 +19,7 @@ from flowfabric.store.queries import migration_names
 from flowfabric.store.sqlite.file import make_private, schema_version
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
+from flowfabric.store.sqlite.wake import Place
 from flowfabric.store.sqlite.watch import refuse_version
 from flowfabric.store.upkeep import LOG_ALARM_BYTES, Damage, Hindrance, Size
 
@@ -136,6 +137,9 @@ def drop(path: str) -> None:
             raise Refused(
                 "another process has the file open", hint="stop the workers first, then drop"
             ) from error
+    place = Place(path)
+    for name in place.names():
+        place.remove(name)
     for name in ("", *_BESIDE):
         Path(path + name).unlink(missing_ok=True)
 

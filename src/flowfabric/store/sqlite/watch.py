@@ -74,6 +74,12 @@ class Watch:
         self._settled: list[_Folder] = []
         self._version = 0
         self._problem: StoreMismatch | None = None
+        # Another object after each look at which a folder may have changed.
+        self.changed = object()
+
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     def begin(self, version: int) -> None:
         """The schema is set up, so all files are there."""
@@ -102,6 +108,7 @@ class Watch:
         now_ns = time.monotonic_ns()
         if seen != self._seen:
             self._seen, self._seen_ns = seen, now_ns
+        self.changed = object()
         self.compare_files()
         if seen and now_ns - self._seen_ns > max(folder.settles_ns for folder in seen):
             self._settled = seen

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.patience import patiently, translated
+from flowfabric.store.sqlite.wake import Wakes
 from flowfabric.store.sqlite.watch import Watch
 
 T = TypeVar("T")
@@ -42,10 +43,16 @@ class Work(NamedTuple):
     is_wanted: Callable[[], bool]
     rows: int
     is_passing: bool
+    is_news: bool
 
 
 def _work(
-    run: Callable[[sqlite3.Connection], T], future: Future[T], *, rows: int, is_passing: bool
+    run: Callable[[sqlite3.Connection], T],
+    future: Future[T],
+    *,
+    rows: int,
+    is_passing: bool,
+    is_news: bool,
 ) -> Work:
     answer: list[T] = []
 
@@ -59,6 +66,7 @@ def _work(
         is_wanted=future.set_running_or_notify_cancel,
         rows=rows,
         is_passing=is_passing,
+        is_news=is_news,
     )
 
 
@@ -68,7 +76,8 @@ class Writer:
     A *passing* work holds nothing that must outlive the machine: a lease that power loss takes
     away had a holder that is gone too. Where writes are synchronised, a transaction of passing
     works alone is not; the next one that is makes it last. Where another work waits already, both
-    share one transaction.
+    share one transaction. Nothing that other processes wait for comes of it either, so that they
+    are woken by all other works only.
     """
 
     def __init__(
@@ -93,6 +102,9 @@ class Writer:
         self._version = _data_version(connection)
         self._was_ours = True
         self._looked = time.monotonic()
+        self._wakes = Wakes(watch, self.wake)
+        self._is_woken = False
+        self._is_news = False
         self._thread = threading.Thread(target=self._loop, name="flowfabric-writer", daemon=True)
         self._thread.start()
 
@@ -108,7 +120,13 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the store is closed")
-            work = _work(run, future, rows=rows, is_passing=passing and self._is_synchronous)
+            work = _work(
+                run,
+                future,
+                rows=rows,
+                is_passing=passing and self._is_synchronous,
+                is_news=not passing,
+            )
             (self._urgent if urgent else self._queue).append(work)
             self._changed.notify()
         return future
@@ -116,6 +134,7 @@ class Writer:
     def wake(self) -> None:
         """Look for others' writes now, and from now on as often as somebody listens."""
         with self._changed:
+            self._is_woken = True
             self._changed.notify()
 
     def close(self) -> None:
@@ -129,19 +148,32 @@ class Writer:
         try:
             while self._wait():
                 self._transaction(self._connection)
+                self._wake_others()
                 self._look_for_others()
         finally:
+            self._wakes.close()
             self._connection.close()
 
+    def _wake_others(self) -> None:
+        if self._is_news:
+            self._is_news = False
+            self._wakes.tell()
+
     def _look_for_others(self) -> None:
-        """Whether another process has written; asked now and then, also under load."""
+        """Whether another process has written; asked when one says so, and now and then."""
         now = time.monotonic()
-        if now - self._looked < WATCH_SECONDS:
+        is_due = now - self._looked >= WATCH_SECONDS
+        # What is written before a process can be woken is found by the look that follows.
+        is_woken = (self._is_watched() and self._wakes.listen()) or self._is_woken
+        if not is_due and not is_woken:
             return
-        self._looked = now
+        self._is_woken = False
         try:
             version = _data_version(self._connection)
-            is_ours = self._is_ours()
+            is_ours = self._was_ours
+            if is_due:
+                self._looked = now
+                is_ours = self._is_ours()
         except sqlite3.Error as error:
             logger.warning("the file could not be watched", extra={"error": str(error)})
             return
@@ -163,7 +195,7 @@ class Writer:
     def _wait(self) -> bool:
         """Until there is work, or it is time to look whether others wrote; False at the end."""
         with self._changed:
-            if not self._queue and not self._urgent and not self._closing:
+            if not (self._queue or self._urgent or self._is_woken or self._closing):
                 self._changed.wait(WATCH_SECONDS if self._is_watched() else IDLE_SECONDS)
             return bool(self._queue or self._urgent or not self._closing)
 
@@ -199,6 +231,7 @@ class Writer:
             _rollback(connection)
             self._one_by_one(connection, works, error)
         else:
+            self._is_news = any(work.is_news for work in works)
             for work in works:
                 work.deliver()
 
@@ -247,6 +280,7 @@ class Writer:
                 _rollback(connection)
                 work.fail(self._told(connection, own))
             else:
+                self._is_news = self._is_news or work.is_news
                 work.deliver()
 
     def _told(self, connection: CountingConnection, error: BaseException) -> BaseException:

@@ -1,0 +1,214 @@
+"""Wake-ups between the processes of one file: a datagram socket beside it for each that listens.
+
+A datagram says only "look". It may be lost, doubled or sent for nothing, and a process that has no
+socket, or none that can be reached, looks for others in its own time.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import secrets
+import selectors
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flowfabric.store.sqlite.watch import Watch
+
+logger = logging.getLogger("flowfabric.store")
+
+ENDING = "-wake-"
+# The process, and a text that no other socket had or will have.
+NAME = r"[0-9]+-[0-9a-f]{8}"
+# What every system allows for the address of a socket.
+ADDRESS_BYTES = 103
+LOOK = b"\0"
+DRAIN_BYTES = 16
+# Its queue is full of wake-ups that it has not heard yet.
+_WOKEN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
+# A folder that changes all the time is listed for at most a tenth of the time.
+LISTING_SHARE = 10
+
+
+class Place:
+    """The folder of the file, and how the sockets in it are addressed."""
+
+    def __init__(self, path: str) -> None:
+        # Where SQLite keeps the other files beside it.
+        real = Path(path).resolve()
+        self._folder = str(real.parent)
+        self._prefix = f"{real.name}{ENDING}"
+        self._pattern = re.compile(re.escape(self._prefix) + NAME)
+        self._handle: int | None = None
+
+    def new_name(self) -> str:
+        return f"{self._prefix}{os.getpid()}-{secrets.token_hex(4)}"
+
+    def path_of(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def names(self) -> list[str]:
+        return [name for name in os.listdir(self._folder) if self._pattern.fullmatch(name)]  # noqa: PTH208
+
+    def remove(self, name: str) -> None:
+        """The socket of a process that is gone; nobody else uses its name."""
+        path = Path(self.path_of(name))
+        try:
+            # What is no socket cannot be reached either.
+            if stat.S_ISSOCK(path.lstat().st_mode):
+                path.unlink()
+        except OSError as error:
+            logger.debug("the socket of a process that is gone stays: %s", error)
+
+    def address_of(self, name: str) -> str:
+        """Where the path is too long for a socket, it leads through the open folder."""
+        path = self.path_of(name)
+        if len(os.fsencode(path)) <= ADDRESS_BYTES:
+            return path
+        if self._handle is None:
+            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        short = f"/proc/self/fd/{self._handle}/{name}"
+        if len(os.fsencode(short)) > ADDRESS_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+        return short
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _new_socket() -> socket.socket:
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+class Ear:
+    """The socket of this process, and the thread that waits at it."""
+
+    def __init__(self, place: Place, on_wake: Callable[[], None]) -> None:
+        self.name = place.new_name()
+        self._path = place.path_of(self.name)
+        self._pid = os.getpid()
+        self._on_wake = on_wake
+        self._socket = _new_socket()
+        try:
+            # On Linux the mode of the file that is made, from its first moment on.
+            os.fchmod(self._socket.fileno(), 0o600)
+            self._socket.bind(place.address_of(self.name))
+            Path(self._path).chmod(0o600)
+            self._ending, self._end = socket.socketpair()
+        except OSError:
+            self._socket.close()
+            Path(self._path).unlink(missing_ok=True)
+            raise
+        self._thread = threading.Thread(target=self._listen, name="flowfabric-ear", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        # A forked child has copies of the sockets, but neither the thread nor the name.
+        if os.getpid() == self._pid:
+            self._end.shutdown(socket.SHUT_RDWR)
+            self._thread.join()
+            Path(self._path).unlink(missing_ok=True)
+        for each in (self._socket, self._ending, self._end):
+            each.close()
+
+    def _listen(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._ending, selectors.EVENT_READ)
+            while all(key.fileobj is self._socket for key, _ in selector.select()):
+                self._drain()
+                self._on_wake()
+
+    def _drain(self) -> None:
+        """Before the look: whatever is written after it is told again."""
+        try:
+            while True:
+                self._socket.recv(DRAIN_BYTES)
+        except BlockingIOError:
+            return
+
+
+class Wakes:
+    """Used by the thread that writes, except where it says otherwise."""
+
+    def __init__(self, watch: Watch, on_wake: Callable[[], None]) -> None:
+        self._watch = watch
+        self._on_wake = on_wake
+        self._place = Place(watch.path)
+        self._ear: Ear | None = None
+        self._mouth: socket.socket | None = None
+        self._others: list[str] = []
+        self._listed: object = None
+        self._list_after = 0.0
+        self._is_deaf = False
+
+    def listen(self) -> bool:
+        """Be woken from now on; True when that has just begun."""
+        if self._ear is not None or self._is_deaf:
+            return False
+        try:
+            self._ear = Ear(self._place, self._on_wake)
+        except OSError as error:
+            self._is_deaf = True
+            logger.info("no socket beside the file, others are looked for: %s", error)
+            return False
+        return True
+
+    def tell(self) -> None:
+        """Something was written, and the folder was looked at since."""
+        if self._watch.changed is not self._listed:
+            self._list()
+        for name in self._others:
+            self._wake(name)
+
+    def close(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
+        if self._mouth is not None:
+            self._mouth.close()
+            self._mouth = None
+        self._place.close()
+
+    def _list(self) -> None:
+        now = time.monotonic()
+        if now < self._list_after:
+            return
+        own = None if self._ear is None else self._ear.name
+        seen = self._watch.changed
+        try:
+            self._others = [name for name in self._place.names() if name != own]
+        except OSError as error:
+            logger.debug("nobody else can be woken: %s", error)
+            self._others = []
+        self._listed = seen
+        self._list_after = now + LISTING_SHARE * (time.monotonic() - now)
+
+    def _wake(self, name: str) -> None:
+        try:
+            if self._mouth is None:
+                self._mouth = _new_socket()
+            self._mouth.sendto(LOOK, self._place.address_of(name))
+        except ConnectionRefusedError:
+            # Its process is gone.
+            self._forget(name)
+            self._place.remove(name)
+        except OSError as error:
+            if error.errno not in _WOKEN:
+                self._forget(name)
+                logger.debug("another process cannot be woken: %s", error)
+
+    def _forget(self, name: str) -> None:
+        self._others = [other for other in self._others if other != name]
