@@ -131,8 +131,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
         SELECT e.id, row_number() OVER (ORDER BY e.id) AS place FROM (
             SELECT id FROM {schema}.execution WHERE flow = o.id AND flow <> ''
             ORDER BY flow, id LIMIT :members::bigint + 1
-        ) AS e
-    ) AS m
+        ) AS e) AS m
 ), doomed AS MATERIALIZED (
     SELECT id, rev FROM unnest(:ids::text[], :revs::bigint[]) AS s (id, rev)
     UNION ALL SELECT id, NULL FROM member WHERE place <= :members::bigint
@@ -140,8 +139,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     SELECT e.n, e.id, d.rev IS NOT NULL AS is_alone FROM doomed AS d
     JOIN {schema}.execution AS e ON e.id = d.id
     WHERE e.id = ANY (ARRAY(SELECT id FROM doomed)) AND (d.rev IS NULL OR e.rev = d.rev)
-      AND (SELECT fits FROM clock)
-    ORDER BY e.id FOR UPDATE OF e
+      AND (SELECT fits FROM clock) ORDER BY e.id FOR UPDATE OF e
 ), alive AS MATERIALIZED (
     SELECT i.id, max(i.until_ms) AS until_ms FROM {schema}.idempotency AS i
     WHERE i.id = ANY (ARRAY(SELECT id COLLATE "default" FROM locked WHERE is_alone))
@@ -153,8 +151,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
 ), unlogged AS (
     DELETE FROM {schema}.log WHERE n = ANY (ARRAY(SELECT n FROM victim)) RETURNING xid, seq
-), unkeyed AS (
-    DELETE FROM {schema}.idempotency
+), unkeyed AS (DELETE FROM {schema}.idempotency
     WHERE id = ANY (ARRAY(SELECT id COLLATE "default" FROM victim))
 ), untried AS (DELETE FROM {schema}.attempt WHERE n = ANY (ARRAY(SELECT n FROM victim))
 ), untagged AS (DELETE FROM {schema}.tag WHERE n = ANY (ARRAY(SELECT n FROM victim))
