@@ -152,9 +152,10 @@ class Graph:
         found: list[tuple[str, Source]] = []
         # The name of a parameter has nothing that a path would have to escape.
         plain = {name: _plain(value, name, found) for name, value in values.items()}
+        later = {path.partition("/")[0] for path, _ in found}
         node: Node[R] = Node(
             f"{task.name}-{len(self._nodes)}",
-            task.request(plain if found else values, is_open=bool(found)),
+            task.request(values | {name: plain[name] for name in later}, later),
             task.handler.result.decode,
         )
         others = () if after is _NOBODY else _listed(after, "after")

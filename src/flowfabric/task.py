@@ -7,7 +7,7 @@ parameters of these names.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -129,10 +129,11 @@ class Task(Generic[R_co]):
         )
         return Call(request, self.handler.result.decode)
 
-    def request(self, values: Mapping[str, object], *, is_open: bool) -> Request:
-        """A member of a graph with these arguments; `is_open`: some of them come later."""
+    def request(self, values: Mapping[str, object], later: Collection[str] = ()) -> Request:
+        """A member of a graph with these arguments; `later`: those that come later, or parts of
+        them."""
         arguments = self.handler.arguments
-        payload = arguments.encode_open(values) if is_open else arguments.encode(values)
+        payload = arguments.encode_open(values, later) if later else arguments.encode(values)
         return msgspec.structs.replace(self._defaults, payload=payload)
 
 

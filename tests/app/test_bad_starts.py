@@ -22,6 +22,11 @@ class Address:
     numbers: list[int]
 
 
+@dataclass
+class Villa(Address):
+    rooms: int
+
+
 @pytest.fixture
 async def task(app: App) -> Task[None]:
     @app.task
@@ -47,7 +52,8 @@ BAD_ARGUMENTS: dict[str, tuple[tuple[object, ...], dict[str, object], tuple[str,
         ("to.numbers[1]", "Expected `int`, got `str`"),
     ),
     "a missing field inside": (({"city": "Oslo"},), {}, ("to", "numbers")),
-    "no number": ((HOME, float("nan")), {}, ("count", "Expected `int`")),
+    "no number": ((HOME, float("nan")), {}, ("count", "is nan")),
+    "a subclass with more fields": ((Villa("Oslo", [1], 3),), {}, ("to", "is a Villa")),
     "what cannot be stored": ((HOME,), {"note": object()}, ("note", "cannot be stored")),
     "what contains itself": ((HOME,), {"note": CIRCLE}, ("note", "recursion")),
     "half a character": ((HOME,), {"note": "\ud800"}, ("note", "surrogates")),
@@ -66,6 +72,60 @@ async def test_a_bad_argument_is_named_and_nothing_is_written(
     assert told in refused.value.message
     assert refused.value.hint
     assert await written(app) == before == (0, 0)
+
+
+UNSAID: dict[str, tuple[object, tuple[str, str]]] = {
+    "no number": (float("nan"), ("value", "is nan")),
+    "a number without end": ([0.5, float("inf")], ("value[1]", "is inf")),
+    "a set": ({1, 2}, ("value", "is a set and would arrive as a list")),
+    "a moment": (datetime(2030, 1, 1, tzinfo=UTC), ("value", "is a datetime")),
+    "a record": ({"home": HOME}, ("value.home", "is an Address and would arrive as a dict")),
+}
+
+
+@pytest.mark.parametrize("name", UNSAID)
+async def test_a_value_that_would_change_is_refused_where_no_annotation_says_its_type(
+    app: App, name: str
+) -> None:
+    def unsaid(first, value, node=None) -> None: ...  # type: ignore[no-untyped-def]
+
+    take = app.task(name="take")(cast(Callable[..., None], unsaid))
+    value, (field, told) = UNSAID[name]
+    with pytest.raises(InvalidInput) as refused:
+        await take.start(1, value)
+    assert (refused.value.field, told in refused.value.message) == (field, True)
+    assert refused.value.hint
+    g = app.graph("values")
+    first = g.add(take, 1, 2)
+    for rest in ((), (first,)):
+        with pytest.raises(InvalidInput) as refused:
+            g.add(take, 1, value, *rest)
+        assert (refused.value.field, told in refused.value.message) == (field, True)
+    with pytest.raises(InvalidInput) as refused:
+        g.add(take, 1, {"node": first, "beside": value})
+    assert refused.value.field == field.replace("value", "value.beside", 1)
+    assert await written(app) == (0, 0)
+
+
+async def test_what_is_said_beside_a_node_is_checked(app: App) -> None:
+    @app.task
+    async def send(to: Address, rates: dict[str, float]) -> float:
+        return rates["own"]
+
+    g = app.graph("values")
+    rate = g.add(send, HOME, {"own": 0.5})
+    with pytest.raises(InvalidInput) as refused:
+        g.add(send, Villa("Oslo", [1], 3), {"own": rate})
+    assert refused.value.field == "to"
+    with pytest.raises(InvalidInput) as refused:
+        g.add(send, {"city": "Oslo", "numbers": ["1"]}, {"own": rate})
+    assert (refused.value.field, "Expected `int`" in refused.value.message) == (
+        "to.numbers[0]",
+        True,
+    )
+    with pytest.raises(InvalidInput) as refused:
+        g.add(send, HOME, {"own": rate, "other": float("nan")})
+    assert refused.value.field == "rates.other"
 
 
 async def test_a_mismatch_shows_how_to_call_it(task: Task[None]) -> None:

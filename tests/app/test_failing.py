@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
@@ -274,6 +275,8 @@ UNSTORABLE: dict[str, tuple[Callable[[], object], str]] = {
     "no JSON": (object, "Encoding objects of type object is unsupported"),
     "itself": (_circle, "recursion"),
     "too large": (lambda: "x" * (1 << 20), "over the limit"),
+    "no number": (lambda: [float("nan")], "is nan, which cannot be stored"),
+    "a set": (lambda: {1}, "is a set and would arrive as a list"),
     "a lone surrogate": (lambda: "\ud800", "surrogates not allowed"),
     "user code that fails": (
         lambda: dt.datetime(2026, 1, 1, tzinfo=_Nowhere()),
@@ -295,9 +298,26 @@ async def test_a_result_that_cannot_be_stored_is_a_failure(app: App, name: str) 
     async with running(app):
         category, reason = await failure_of(returns)
     assert category == "invalid_result"
-    assert reason.startswith("result: ")
+    assert reason.startswith("result")
     assert told in reason
     # It was done once; doing it again would not make its result smaller.
+    assert ran == [True]
+
+
+async def test_a_result_of_another_type_than_annotated_is_a_failure(app: App) -> None:
+    ran: list[bool] = []
+
+    @app.task(retries=at_once(3))
+    async def count() -> int:
+        ran.append(True)
+        return cast(int, "three")
+
+    async with running(app):
+        category, reason = await failure_of(count)
+    assert category == "invalid_result"
+    assert "task 'count'" in reason
+    assert "expected int, got str" in reason
+    # Another try would return the same.
     assert ran == [True]
 
 
