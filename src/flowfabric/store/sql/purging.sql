@@ -144,8 +144,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     SELECT i.id, max(i.until_ms) AS until_ms FROM {schema}.idempotency AS i
     WHERE i.id = ANY (ARRAY(SELECT id COLLATE "default" FROM locked WHERE is_alone))
     GROUP BY i.id HAVING max(i.until_ms) > :now_ms::bigint
-), victim AS MATERIALIZED (
-    SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
+), victim AS MATERIALIZED (SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
 ), emptied AS MATERIALIZED (
     SELECT o.id FROM owner AS o
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
@@ -161,8 +160,7 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
 ), gone AS (DELETE FROM {schema}.execution WHERE id = ANY (ARRAY(SELECT id FROM victim))
 ), unlined AS (DELETE FROM {schema}.line WHERE flow = ANY (ARRAY(SELECT id FROM emptied))
 ), gone_flow AS (DELETE FROM {schema}.flow WHERE id = ANY (ARRAY(SELECT id FROM emptied))
-), left_flow AS (
-    UPDATE {schema}.flow AS f SET rev = f.rev + 1
+), left_flow AS (UPDATE {schema}.flow AS f SET rev = f.rev + 1
     FROM owner AS o WHERE f.id = o.id AND o.id NOT IN (SELECT id FROM emptied)
 ), floor AS (
     UPDATE {schema}.meta AS m SET value = x.xid::text || '-' || x.seq
