@@ -19,6 +19,7 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import TERMINAL
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
+from flowfabric.engine.slots import slot_here
 from flowfabric.errors import CursorExpired, StoreMismatch, StoreUnavailable
 
 logger = logging.getLogger("flowfabric.client")
@@ -63,7 +64,10 @@ class Results:
         if id not in self._expected:
             self._ask(id)
         try:
-            return await future
+            if (slot := slot_here()) is None:
+                return await future
+            async with slot.given_up():
+                return await future
         except asyncio.CancelledError:
             self._forget(id, future)
             raise

@@ -23,6 +23,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.inputs import Inputs
 from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
+from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
@@ -61,7 +62,7 @@ class Worker:
         self._engine = engine
         self._handlers = handlers
         self._lanes = tuple(names.lane_name(lane) for lane in lanes)
-        self._slots = slots
+        self._slots = Slots(slots, self._free)
         self._ttl_ms = ttl_ms
         self._drain_seconds = drain_seconds
         # By epoch too: a lost attempt may still clean up while its successor runs here.
@@ -151,7 +152,10 @@ class Worker:
 
     @property
     def _room(self) -> int:
-        return self._slots - len(self._running) - self._promised
+        return self._slots.room - self._promised
+
+    def _free(self) -> None:
+        self._freed.set()
 
     def _begin(self, leases: Sequence[Lease]) -> None:
         worth = self._worth_starting(leases)
@@ -163,7 +167,7 @@ class Worker:
         for lease in worth:
             head = lease.head
             given = known.get(head.id, handed) if head.flow else None
-            task = loop.create_task(self._attempt(lease, given))
+            task = loop.create_task(self._attempt(lease, given, self._slots.take()))
             self._running[head.id, head.epoch] = (lease, task)
 
     def _may_follow(self, count: int) -> Follow | None:
@@ -254,7 +258,8 @@ class Worker:
             return None
         return asyncio.get_running_loop().create_task(self._engine.flows.inputs(members))
 
-    async def _attempt(self, lease: Lease, given: Given) -> None:
+    async def _attempt(self, lease: Lease, given: Given, slot: Slot) -> None:
+        slot.enter()
         handler = self._handlers.get(lease.head.kind)
         outcome: Outcome | None
         try:
@@ -283,7 +288,7 @@ class Worker:
             outcome = Failed(lease, Failure(told(error), HANDLER_PANIC))
         finally:
             del self._running[lease.head.id, lease.head.epoch]
-            self._freed.set()
+            slot.end()
         if outcome is None:
             self._keeper.drop([lease])
         else:
