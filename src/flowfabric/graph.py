@@ -53,6 +53,8 @@ class Node(msgspec.Struct, Generic[R_co], eq=False, gc=False):
     name: str
     request: Request
     decode: Callable[[bytes], R_co]
+    # The annotation that its result cannot be read without.
+    needs: str = ""
     _id: ExecutionId | None = None
 
     def __repr__(self) -> str:
@@ -157,7 +159,10 @@ class Graph:
             f"{task.name}-{len(self._nodes)}",
             task.request(values | {name: plain[name] for name in later}, later),
             task.handler.result.decode,
+            task.handler.result.needs,
         )
+        for path, source in found:
+            _require_readable(task, path, source)
         others = () if after is _NOBODY else _listed(after, "after")
         if found or others:
             self._hold(_Waits(node), found, others)
@@ -312,6 +317,22 @@ def _require_result(on: Condition, place: str) -> None:
             field=place,
             hint="put it into `after`, or pass `node.optional`",
         )
+
+
+def _require_readable(task: Task[R], path: str, source: Source) -> None:
+    """What is passed to a parameter without annotation arrives as plain JSON."""
+    name = path.partition("/")[0]
+    if not task.handler.arguments.is_unsaid(name):
+        return
+    nodes = source.nodes if isinstance(source, Choice) else (source,)
+    for each in nodes:
+        node = each.node if isinstance(each, Condition) else each
+        if node.needs:
+            raise InvalidInput(
+                f"task {task.name!r}: {node!r} passes {node.needs}, and no annotation says so",
+                field=name,
+                hint="annotate the parameter with what it takes",
+            )
 
 
 def _plain(value: object, path: str, found: list[tuple[str, Source]]) -> object:

@@ -98,6 +98,41 @@ async def test_a_mistake_names_its_field_and_its_fix(bench: Bench, mistake: str)
     assert (await run.status()).flow.total == 2
 
 
+@pytest.mark.parametrize("way", ["itself", "inside", "chosen", "optional"])
+async def test_a_result_that_needs_an_annotation_is_not_passed_to_who_has_none(
+    app: App, bench: Bench, way: str
+) -> None:
+    @app.task
+    async def words() -> set[str]:
+        return {"a"}
+
+    @app.task
+    async def rows() -> list[dict[str, float | None]]:
+        return []
+
+    @app.task
+    async def take(value: Any) -> None: ...
+
+    @app.task
+    async def count(words: set[str]) -> int:
+        return len(words)
+
+    g = bench.g
+    ways: dict[str, Callable[[Any], object]] = {
+        "itself": lambda node: node,
+        "inside": lambda node: {"all": [bench.a, node]},
+        "chosen": g.any_of,
+        "optional": lambda node: node.optional,
+    }
+    g.add(take, ways[way](g.add(rows)))
+    found = g.add(words)
+    g.add(count, found)
+    with pytest.raises(InvalidInput, match=r"passes set\[str\]") as refused:
+        g.add(take, ways[way](found))
+    assert refused.value.field == "value"
+    assert "annotate the parameter" in refused.value.hint
+
+
 async def test_a_choice_and_after_take_one_or_a_list(bench: Bench) -> None:
     g: Graph = bench.g
     first = g.add(bench.number, g.any_of([bench.a, bench.b], let_run=True))

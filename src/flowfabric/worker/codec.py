@@ -42,7 +42,7 @@ class _Kind:
     """An annotation: how to read what was written, and what it promises."""
 
     def __init__(self, task: str, kind: Any) -> None:
-        self.is_any = kind is Any
+        self.is_any = kind is Any or kind is object
         self.decoder = _decoder(task, kind)
         self.shape = shape_of(kind)
         self.text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
@@ -94,6 +94,10 @@ class ArgumentCodec:
                 self._require(endless(given, name))
         return payload
 
+    def is_unsaid(self, name: str) -> bool:
+        """Whether no annotation says what this parameter takes."""
+        return self._kinds[name].is_any
+
     def _alone(self, name: str, given: object) -> Difference | None:
         kind = self._kinds[name]
         try:
@@ -133,6 +137,11 @@ class ResultCodec:
         self._kind = _Kind(name, returned)
         # Of these the type alone says that it comes back as it is, unless it became a null.
         self._sure = frozenset(each for each in SCALARS if returned in (Any, each))
+
+    @property
+    def needs(self) -> str:
+        """The annotation without which a result would be read as something else; empty if none."""
+        return "" if self._kind.shape.is_plain else self._kind.text
 
     def encode(self, result: object) -> bytes:
         """Raises `InvalidInput` or `PayloadTooLarge` for what cannot be stored, or would not come

@@ -52,6 +52,20 @@ _COMPARED = (
     inspect.DictType,
     inspect.UnionType,
 )
+_IN_JSON = (
+    inspect.NoneType,
+    inspect.BoolType,
+    inspect.IntType,
+    inspect.FloatType,
+    inspect.StrType,
+    inspect.LiteralType,
+    inspect.ListType,
+    inspect.TypedDictType,
+    inspect.UnionType,
+    # A value that no annotation describes is checked to be plain before it is stored.
+    inspect.AnyType,
+    inspect.CustomType,
+)
 _UNKNOWN = (inspect.AnyType, inspect.RawType, inspect.CustomType)
 
 
@@ -64,10 +78,12 @@ class Difference(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What an annotation says: about everything inside, and in types that compare exactly."""
+    """What an annotation says: about everything inside, in types that compare exactly, in types
+    that need no annotation."""
 
     is_declared: bool
     is_compared: bool
+    is_plain: bool
 
 
 def shape_of(kind: object) -> Shape:
@@ -75,7 +91,14 @@ def shape_of(kind: object) -> Shape:
     return Shape(
         is_declared=not any(isinstance(each, _UNKNOWN) for each in found),
         is_compared=all(isinstance(each, _COMPARED) for each in found),
+        is_plain=all(map(_needs_no_annotation, found)),
     )
+
+
+def _needs_no_annotation(info: inspect.Type) -> bool:
+    if isinstance(info, inspect.DictType):
+        return isinstance(info.key_type, inspect.StrType | inspect.AnyType)
+    return isinstance(info, _IN_JSON)
 
 
 def difference(given: object, back: object, shape: Shape, path: str) -> Difference | None:
