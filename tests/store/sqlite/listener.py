@@ -41,9 +41,8 @@ async def main(path: str) -> None:
     await store.migrate()
     heard = asyncio.Event()
 
-    def hear(hint: Hint) -> None:
-        if hint.foreign:
-            heard.set()
+    def hear(_: Hint) -> None:
+        heard.set()
 
     store.hints.subscribe(hear)
     await settle(store)

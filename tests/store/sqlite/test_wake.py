@@ -10,13 +10,15 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from flowfabric.core.lifecycle import complete
 from flowfabric.store.hints import Hint
+from flowfabric.store.notices import encode_notice
 from flowfabric.store.sqlite import SqliteStore, wake, watch, writer
 from flowfabric.testing.build import ask
 from tests.app.stage import PATIENCE_SECONDS
@@ -30,22 +32,24 @@ class Listener:
 
     def __init__(self, path: Path) -> None:
         self.store = SqliteStore(str(path), synchronous="NORMAL")
-        self._foreign = asyncio.Event()
+        self.hints: list[Hint] = []
+        self._heard = asyncio.Event()
 
     async def open(self) -> None:
         await self.store.migrate()
         self.store.hints.subscribe(self._hear)
         await settle(self.store)
-        self._foreign.clear()
+        self._heard.clear()
+        self.hints.clear()
 
     def _hear(self, hint: Hint) -> None:
-        if hint.foreign:
-            self._foreign.set()
+        self.hints.append(hint)
+        self._heard.set()
 
     async def heard(self) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await self._foreign.wait()
-        self._foreign.clear()
+            await self._heard.wait()
+        self._heard.clear()
 
 
 @asynccontextmanager
@@ -120,8 +124,11 @@ async def test_processes_wake_each_other(path: Path) -> None:
     async with listening(path) as here, process(path) as there:
         assert len(sockets(path)) == 2
         await write(here.store, 1)
+        await here.heard()
+        here.hints.clear()
         assert await said(there) == "heard"
         await here.heard()
+        assert here.hints == [Hint(ready=True)]
         assert await there.wait() == 0
     assert sockets(path) == []
 
@@ -199,6 +206,50 @@ async def test_a_process_that_is_stopped_keeps_no_writer_waiting(path: Path) -> 
             await write(store, 3)
             await settle(store)
             assert drained(stopped) == 1
+
+
+def test_whoever_was_told_much_at_once_may_have_missed_something(path: Path) -> None:
+    for crowd, told in ((1, []), (wake.CROWD, [Hint(foreign=True)])):
+        notices = [encode_notice("", Hint(due_ms=number)) for number in range(crowd)]
+        assert heard_at_once(path, notices)[crowd:] == told
+
+
+def heard_at_once(path: Path, notices: Sequence[bytes]) -> list[Hint]:
+    """What a socket that holds these tells."""
+    heard: list[Hint] = []
+    ear = wake.Ear(wake.Place(str(path)), heard.append)
+    ear.close()
+    ears, mouth = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ears, mouth:
+        ears.setblocking(False)
+        for notice in notices:
+            mouth.send(notice)
+        ear._socket = ears
+        ear._hear()
+    return heard
+
+
+@pytest.mark.usefixtures("no_looking")
+async def test_what_cannot_be_read_says_that_something_happened(path: Path) -> None:
+    async with listening(path) as here:
+        (found,) = sockets(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+            mouth.sendto(b"\xc1", str(found))
+        await here.heard()
+        assert here.hints == [Hint(foreign=True)]
+
+
+@pytest.mark.usefixtures("no_looking")
+async def test_an_end_elsewhere_is_named(path: Path) -> None:
+    async with listening(path) as here, writing(path) as store:
+        await write(store, 1)
+        await here.heard()
+        here.hints.clear()
+        (lease,) = await store.claim(ask(await store.now()))
+        now_ms = await store.now()
+        await store.apply([complete(lease, now_ms, b"done")], now_ms)
+        await here.heard()
+        assert [hint.ended for hint in here.hints] == [(lease.id,)]
 
 
 def filled(ear: socket.socket) -> int:
@@ -324,6 +375,7 @@ async def test_a_folder_that_changes_all_the_time_is_not_listed_all_the_time(
     monkeypatch.setattr(wake, "LISTING_SHARE", 1_000_000_000)
     async with writing(path) as store:
         await write(store, 0)
+        await settle(store)
         with bound(path) as ear:
             await write(store, 1)
             await settle(store)

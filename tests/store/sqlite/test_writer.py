@@ -42,6 +42,7 @@ class Desk:
             connection,
             is_watched=lambda: True,
             on_foreign=self.foreign.set,
+            on_hint=lambda _: self.foreign.set(),
             watch=Watch(str(path)),
             is_synchronous=True,
         )
@@ -304,7 +305,13 @@ def test_the_writer_outlives_a_transaction_that_cannot_be_undone(tmp_path: Path)
         tmp_path / "notes.db", isolation_level=None, check_same_thread=False, factory=Stubborn
     )
     watch = Watch(str(tmp_path / "notes.db"))
-    alive = Writer(connection, is_watched=lambda: False, on_foreign=lambda: None, watch=watch)
+    alive = Writer(
+        connection,
+        is_watched=lambda: False,
+        on_foreign=lambda: None,
+        on_hint=lambda _: None,
+        watch=watch,
+    )
     failed: Future[object] = alive.submit(lambda c: c.execute("SELECT * FROM nowhere"))
     with pytest.raises(StoreUnavailable):
         failed.result()

@@ -10,8 +10,8 @@ from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store.hints import Hint
+from flowfabric.store.notices import joined
 from flowfabric.store.valkey import ValkeyStore
-from flowfabric.store.valkey.waking import joined
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.conformance.steps import apply, commit, put, take

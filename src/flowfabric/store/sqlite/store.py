@@ -66,7 +66,7 @@ from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.turns import TURNS
 from flowfabric.store.sqlite.watch import Watch
-from flowfabric.store.sqlite.writer import Writer
+from flowfabric.store.sqlite.writer import NOTHING, Writer
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Damage, Hindrance, Size
 
@@ -152,6 +152,7 @@ class SqliteStore:
                 watch=self._watch,
                 is_watched=lambda: self.hints.is_heard,
                 on_foreign=self._hear_others,
+                on_hint=self.hints.publish,
                 is_synchronous=self._synchronous == "FULL",
             )
         except sqlite3.DatabaseError as error:
@@ -191,6 +192,7 @@ class SqliteStore:
         rows: int,
         urgent: bool = False,
         passing: bool = False,
+        hint: Hint = NOTHING,
     ) -> T:
         if self._writer is None:
             raise StoreUnavailable("the store is not open")
@@ -200,7 +202,7 @@ class SqliteStore:
             return work(connection)
 
         return await asyncio.wrap_future(
-            self._writer.submit(tended, rows=rows, urgent=urgent, passing=passing)
+            self._writer.submit(tended, rows=rows, urgent=urgent, passing=passing, hint=hint)
         )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -238,10 +240,11 @@ class SqliteStore:
 
     async def insert(self, batch: Sequence[Submission], now_ms: int) -> list[Inserted]:
         refuse_skew(self._clock, self.caller_clock, now_ms)
+        hint = hint_of_inserts(batch)
         answers = await self._write(
-            lambda connection: sql.insert(connection, batch, now_ms), rows=len(batch)
+            lambda connection: sql.insert(connection, batch, now_ms), rows=len(batch), hint=hint
         )
-        self.hints.publish(hint_of_inserts(batch))
+        self.hints.publish(hint)
         return answers
 
     async def claim(self, ask: Claim) -> list[Lease]:
@@ -256,6 +259,7 @@ class SqliteStore:
         refuse_doubles([transition.id for transition in transitions])
         refuse_skew(self._clock, self.caller_clock, now_ms)
         ready = applying.apply_parts(transitions, now_ms)
+        hint = hint_of(transitions)
         answers = await self._write(
             lambda connection: applying.apply(
                 connection, transitions, ready, now_ms=now_ms, store_now_ms=self._clock.now_ms()
@@ -263,8 +267,9 @@ class SqliteStore:
             rows=len(transitions),
             urgent=urgent,
             passing=all(transition.patch.keys() <= _RENEWAL for transition in transitions),
+            hint=hint,
         )
-        self.hints.publish(hint_of(transitions))
+        self.hints.publish(hint)
         return answers
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
@@ -275,14 +280,19 @@ class SqliteStore:
         refuse_skew(self._clock, self.caller_clock, now_ms)
         rows = sum(len(changes.transitions) + len(changes.members) + 1 for changes in batch)
         ready = applying.commit_parts(batch, now_ms)
+        hint = hint_of_changes(batch)
         answers = await self._write(
             lambda connection: applying.commit_each(
                 connection, batch, ready, now_ms=now_ms, store_now_ms=self._clock.now_ms()
             ),
             rows=rows,
+            hint=hint,
         )
-        done = [changes for changes, is_done in zip(batch, answers, strict=True) if is_done]
-        self.hints.publish(hint_of_changes(done))
+        if not all(answers):
+            hint = hint_of_changes(
+                [one for one, is_done in zip(batch, answers, strict=True) if is_done]
+            )
+        self.hints.publish(hint)
         return answers
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:

@@ -1,7 +1,7 @@
 """Wake-ups between the processes of one file: a datagram socket beside it for each that listens.
 
-A datagram says only "look". It may be lost, doubled or sent for nothing, and a process that has no
-socket, or none that can be reached, looks for others in its own time.
+A datagram is a hint: what a commit made possible. It may be lost, and a process that has no socket,
+or none that can be reached, looks for others in its own time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from flowfabric.store.hints import Hint, Listener
+from flowfabric.store.notices import decode_notice, encode_notice
 from flowfabric.store.sqlite.watch import Watch
 
 logger = logging.getLogger("flowfabric.store")
@@ -28,8 +29,10 @@ ENDING = "-wake-"
 NAME = r"[0-9]+-[0-9a-f]{8}"
 # What every system allows for the address of a socket.
 ADDRESS_BYTES = 103
-LOOK = b"\0"
-DRAIN_BYTES = 16
+# More than a notice has.
+NOTICE_BYTES = 32_768
+# Of so many at once, others may have found no room in the queue: that of Linux has ten places.
+CROWD = 10
 # Its queue is full of wake-ups that it has not heard yet.
 _WOKEN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 # A folder that changes all the time is listed for at most a tenth of the time.
@@ -95,11 +98,11 @@ def _new_socket() -> socket.socket:
 class Ear:
     """The socket of this process, and the thread that waits at it."""
 
-    def __init__(self, place: Place, on_wake: Callable[[], None]) -> None:
+    def __init__(self, place: Place, on_hint: Listener) -> None:
         self.name = place.new_name()
         self._path = place.path_of(self.name)
         self._pid = os.getpid()
-        self._on_wake = on_wake
+        self._on_hint = on_hint
         self._socket = _new_socket()
         try:
             # On Linux the mode of the file that is made, from its first moment on.
@@ -128,24 +131,26 @@ class Ear:
             selector.register(self._socket, selectors.EVENT_READ)
             selector.register(self._ending, selectors.EVENT_READ)
             while all(key.fileobj is self._socket for key, _ in selector.select()):
-                self._drain()
-                self._on_wake()
+                self._hear()
 
-    def _drain(self) -> None:
-        """Before the look: whatever is written after it is told again."""
+    def _hear(self) -> None:
+        heard = 0
         try:
             while True:
-                self._socket.recv(DRAIN_BYTES)
+                _, hint = decode_notice(self._socket.recv(NOTICE_BYTES))
+                heard += 1
+                self._on_hint(hint)
         except BlockingIOError:
-            return
+            if heard >= CROWD:
+                self._on_hint(Hint(foreign=True))
 
 
 class Wakes:
     """Used by the thread that writes, except where it says otherwise."""
 
-    def __init__(self, watch: Watch, on_wake: Callable[[], None]) -> None:
+    def __init__(self, watch: Watch, on_hint: Listener) -> None:
         self._watch = watch
-        self._on_wake = on_wake
+        self._on_hint = on_hint
         self._place = Place(watch.path)
         self._ear: Ear | None = None
         self._mouth: socket.socket | None = None
@@ -159,19 +164,21 @@ class Wakes:
         if self._ear is not None or self._is_deaf:
             return False
         try:
-            self._ear = Ear(self._place, self._on_wake)
+            self._ear = Ear(self._place, self._on_hint)
         except OSError as error:
             self._is_deaf = True
             logger.info("no socket beside the file, others are looked for: %s", error)
             return False
         return True
 
-    def tell(self) -> None:
-        """Something was written, and the folder was looked at since."""
+    def tell(self, hint: Hint) -> None:
+        """This was written, and the folder was looked at since."""
         if self._watch.changed is not self._listed:
             self._list()
-        for name in self._others:
-            self._wake(name)
+        if self._others:
+            notice = encode_notice("", hint)
+            for name in self._others:
+                self._send(notice, name)
 
     def close(self) -> None:
         if self._ear is not None:
@@ -196,11 +203,11 @@ class Wakes:
         self._listed = seen
         self._list_after = now + LISTING_SHARE * (time.monotonic() - now)
 
-    def _wake(self, name: str) -> None:
+    def _send(self, notice: bytes, name: str) -> None:
         try:
             if self._mouth is None:
                 self._mouth = _new_socket()
-            self._mouth.sendto(LOOK, self._place.address_of(name))
+            self._mouth.sendto(notice, self._place.address_of(name))
         except ConnectionRefusedError:
             # Its process is gone.
             self._forget(name)

@@ -19,6 +19,8 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from flowfabric.errors import StoreMismatch, StoreUnavailable
+from flowfabric.store.hints import Hint, Listener
+from flowfabric.store.notices import joined
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.patience import patiently, translated
 from flowfabric.store.sqlite.wake import Wakes
@@ -32,6 +34,7 @@ TRANSACTION_SECONDS = 0.005
 TRANSACTION_ROWS = 500
 WATCH_SECONDS = 0.05
 IDLE_SECONDS = 1.0
+NOTHING = Hint()
 
 
 class Work(NamedTuple):
@@ -43,7 +46,7 @@ class Work(NamedTuple):
     is_wanted: Callable[[], bool]
     rows: int
     is_passing: bool
-    is_news: bool
+    hint: Hint
 
 
 def _work(
@@ -52,7 +55,7 @@ def _work(
     *,
     rows: int,
     is_passing: bool,
-    is_news: bool,
+    hint: Hint,
 ) -> Work:
     answer: list[T] = []
 
@@ -66,7 +69,7 @@ def _work(
         is_wanted=future.set_running_or_notify_cancel,
         rows=rows,
         is_passing=is_passing,
-        is_news=is_news,
+        hint=hint,
     )
 
 
@@ -76,8 +79,8 @@ class Writer:
     A *passing* work holds nothing that must outlive the machine: a lease that power loss takes
     away had a holder that is gone too. Where writes are synchronised, a transaction of passing
     works alone is not; the next one that is makes it last. Where another work waits already, both
-    share one transaction. Nothing that other processes wait for comes of it either, so that they
-    are woken by all other works only.
+    share one transaction. `on_hint` hears what works of other processes have
+    made possible, in a thread of its own.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Writer:
         *,
         is_watched: Callable[[], bool],
         on_foreign: Callable[[], None],
+        on_hint: Listener,
         watch: Watch,
         is_synchronous: bool = False,
     ) -> None:
@@ -102,9 +106,9 @@ class Writer:
         self._version = _data_version(connection)
         self._was_ours = True
         self._looked = time.monotonic()
-        self._wakes = Wakes(watch, self.wake)
+        self._wakes = Wakes(watch, on_hint)
         self._is_woken = False
-        self._is_news = False
+        self._news = NOTHING
         self._thread = threading.Thread(target=self._loop, name="flowfabric-writer", daemon=True)
         self._thread.start()
 
@@ -115,6 +119,7 @@ class Writer:
         rows: int = 1,
         urgent: bool = False,
         passing: bool = False,
+        hint: Hint = NOTHING,
     ) -> Future[T]:
         future: Future[T] = Future()
         with self._changed:
@@ -125,7 +130,7 @@ class Writer:
                 future,
                 rows=rows,
                 is_passing=passing and self._is_synchronous,
-                is_news=not passing,
+                hint=hint,
             )
             (self._urgent if urgent else self._queue).append(work)
             self._changed.notify()
@@ -155,9 +160,9 @@ class Writer:
             self._connection.close()
 
     def _wake_others(self) -> None:
-        if self._is_news:
-            self._is_news = False
-            self._wakes.tell()
+        if self._news is not NOTHING:
+            news, self._news = self._news, NOTHING
+            self._wakes.tell(news)
 
     def _look_for_others(self) -> None:
         """Whether another process has written; asked when one says so, and now and then."""
@@ -231,9 +236,13 @@ class Writer:
             _rollback(connection)
             self._one_by_one(connection, works, error)
         else:
-            self._is_news = any(work.is_news for work in works)
             for work in works:
-                work.deliver()
+                self._deliver(work)
+
+    def _deliver(self, work: Work) -> None:
+        if work.hint != NOTHING:
+            self._news = work.hint if self._news is NOTHING else joined(self._news, work.hint)
+        work.deliver()
 
     def _fill(
         self, connection: CountingConnection, works: list[Work], *, only_passing: bool
@@ -280,8 +289,7 @@ class Writer:
                 _rollback(connection)
                 work.fail(self._told(connection, own))
             else:
-                self._is_news = self._is_news or work.is_news
-                work.deliver()
+                self._deliver(work)
 
     def _told(self, connection: CountingConnection, error: BaseException) -> BaseException:
         """What fails in a schema that is not ours failed because of that."""

@@ -13,11 +13,9 @@ import threading
 import time
 from contextlib import suppress
 
-import msgspec
-
-from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.store.hints import Hint, Hints
+from flowfabric.store.notices import decode_notice, encode_notice, joined
 from flowfabric.store.valkey.connecting import connect
 from flowfabric.store.valkey.link import Link, Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
@@ -27,39 +25,6 @@ logger = logging.getLogger("flowfabric.store.valkey")
 MUTE_SECONDS = 0.05
 AGAIN_SECONDS = (0.1, 5.0)
 PING_SECONDS = 30.0
-IDS_MAX = 64
-
-
-class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """A hint on its way to other processes."""
-
-    origin: str
-    ready: bool
-    due_ms: int | None
-    ended: list[str]
-    fenced: list[str]
-    foreign: bool
-    flows: list[str] = []
-    turn_ms: int | None = None
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Notice).decode
-
-
-def joined(first: Hint, second: Hint) -> Hint:
-    """One hint that says what both say."""
-    due = [each.due_ms for each in (first, second) if each.due_ms is not None]
-    turns = [each.turn_ms for each in (first, second) if each.turn_ms is not None]
-    return Hint(
-        ready=first.ready or second.ready,
-        due_ms=min(due, default=None),
-        ended=(first.ended + second.ended)[: IDS_MAX + 1],
-        fenced=(first.fenced + second.fenced)[: IDS_MAX + 1],
-        foreign=first.foreign or second.foreign,
-        flows=(first.flows + second.flows)[: IDS_MAX + 1],
-        turn_ms=min(turns, default=None),
-    )
 
 
 class Waking:
@@ -132,21 +97,8 @@ class Waking:
         link = self._network.ready_link(self._network.place(self._channel))
         if link is not None:
             word = "SPUBLISH" if self._network.address.is_cluster else "PUBLISH"
-            flight = link.ask([pack(word, self._channel, _encode(self._notice(hint)))])
+            flight = link.ask([pack(word, self._channel, encode_notice(self._origin, hint))])
             flight.add_done_callback(self._said)
-
-    def _notice(self, hint: Hint) -> Notice:
-        is_long = max(map(len, (hint.ended, hint.fenced, hint.flows))) > IDS_MAX
-        return Notice(
-            origin=self._origin,
-            ready=hint.ready,
-            due_ms=hint.due_ms,
-            ended=[] if is_long else list(hint.ended),
-            fenced=[] if is_long else list(hint.fenced),
-            foreign=is_long or hint.foreign,
-            flows=[] if is_long else list(hint.flows),
-            turn_ms=hint.turn_ms,
-        )
 
     def _said(self, flight: asyncio.Future[list[Reply]]) -> None:
         if flight.cancelled() or flight.exception() is not None:
@@ -213,19 +165,6 @@ class Waking:
         payload = reply[-1]
         if reply[0] not in (b"message", b"smessage") or not isinstance(payload, bytes):
             return
-        try:
-            notice = _decode(payload)
-        except msgspec.DecodeError:
-            notice = Notice("", False, None, [], [], foreign=True)
-        if notice.origin != self._origin:
-            self._hints.publish(
-                Hint(
-                    ready=notice.ready,
-                    due_ms=notice.due_ms,
-                    ended=tuple(map(ExecutionId, notice.ended)),
-                    fenced=tuple(map(ExecutionId, notice.fenced)),
-                    foreign=notice.foreign,
-                    flows=tuple(map(FlowId, notice.flows)),
-                    turn_ms=notice.turn_ms,
-                )
-            )
+        origin, hint = decode_notice(payload)
+        if origin != self._origin:
+            self._hints.publish(hint)
