@@ -140,7 +140,7 @@ lock:
 	$(LOCK) pyproject.toml --output-file requirements/base.txt
 	$(LOCK) requirements/build.in --constraints requirements/base.txt --output-file requirements/build.txt
 	$(LOCK) requirements/lock.in --output-file requirements/lock.txt
-	$(LOCK) pyproject.toml --extra postgres --extra valkey --extra servers \
+	$(LOCK) pyproject.toml --extra postgres --extra valkey --extra fast --extra servers \
 		requirements/build.in requirements/dev.in \
 		--constraints requirements/base.txt --constraints requirements/build.txt \
 		--output-file requirements/dev.txt

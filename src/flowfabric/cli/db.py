@@ -6,7 +6,6 @@ printed.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from flowfabric.cli import event_loop
 from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
 from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.errors import InvalidInput, Refused
@@ -174,7 +174,7 @@ def _with_store(store: str, work: Callable[[Store, Upkeep], Awaitable[R]]) -> R:
             await opened.close()
 
     with named_store(store) as url:
-        return asyncio.run(run(url))
+        return event_loop.run(run(url))
 
 
 def _print_json(sizes: list[Size]) -> None:

@@ -5,13 +5,13 @@ Both work on a store that exists and make none.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from flowfabric.cli import event_loop
 from flowfabric.cli.exits import NOT_AS_EXPECTED
 from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
 from flowfabric.cli.terminal import console_for, print_json, table_of
@@ -103,7 +103,7 @@ def _with_engine(store: str, work: Callable[[Engine], Awaitable[R]]) -> R:
             await app.close()
 
     with named_store(store) as url:
-        return asyncio.run(run(url, is_private=url != store))
+        return event_loop.run(run(url, is_private=url != store))
 
 
 def _fields(found: Diagnosis) -> dict[str, object]:

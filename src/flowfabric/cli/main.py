@@ -18,12 +18,14 @@ from flowfabric.cli.demo.command import demo
 from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
 from flowfabric.cli.keeping import doctor, sweep
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
+from flowfabric.cli.worker import worker
 
 HELP = """FlowFabric: work that survives crashes, in Python.
 
 \b
 Examples:
   ff demo                            watch a worker die and its work be finished
+  ff worker shop:app                 run the tasks of an app
   ff bench cycle --store sqlite      measure this machine
   ff db size                         what a store holds and takes
   ff doctor                          what is wrong, if anything
@@ -43,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(worker)
 app.command()(sweep)
 app.command()(doctor)
 app.add_typer(bench)

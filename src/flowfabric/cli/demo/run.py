@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from flowfabric.cli import event_loop
 from flowfabric.cli.demo.crew import Crew
 from flowfabric.cli.demo.notes import Notes
 from flowfabric.cli.demo.proof import Proof, prove
@@ -38,9 +39,9 @@ def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
     ):
         if store is None:
             url = f"sqlite:///{Path(folder, 'demo.db').as_posix()}"
-            return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
+            return event_loop.run(_run(url, Path(folder), orders=orders, out=out))
         with named_store(store) as url:
-            return asyncio.run(_run(url, Path(folder), orders=orders, out=out))
+            return event_loop.run(_run(url, Path(folder), orders=orders, out=out))
 
 
 async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:

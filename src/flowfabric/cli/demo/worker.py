@@ -6,7 +6,6 @@ also stops when the demo itself was killed.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from flowfabric.cli.demo.notes import Notes
 from flowfabric.cli.demo.tasks import open_shop, worker_lane
 from flowfabric.cli.demo.wanted import LANE
+from flowfabric.cli.event_loop import run
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
 
 
@@ -29,7 +29,7 @@ def main(namespace: str, effects: str, number: str) -> None:
     url = sys.stdin.buffer.readline().decode().strip()
     threading.Thread(target=_stop_with_input, daemon=True).start()
     shop = open_shop(url, namespace, Notes(Path(effects)))
-    asyncio.run(shop.app.work(lanes=(LANE, worker_lane(int(number)))))
+    run(shop.app.work(lanes=(LANE, worker_lane(int(number)))))
 
 
 if __name__ == "__main__":

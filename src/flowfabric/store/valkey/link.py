@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import hiredis
 
@@ -78,8 +79,8 @@ class Link(asyncio.Protocol):
             self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        # Other event loops have transports of their own, with the same verbs and no common class.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)

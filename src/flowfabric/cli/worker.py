@@ -1,0 +1,59 @@
+"""`ff worker`: a worker process for the app of a module."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flowfabric.cli.event_loop import run
+from flowfabric.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from flowfabric.app import App
+
+_Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is defined.")]
+_Lanes = Annotated[
+    str, typer.Option(help="Lanes to serve, separated by commas; by default those of the tasks.")
+]
+
+
+def worker(app: _Target, *, lanes: _Lanes = "") -> None:
+    """Run the tasks of an app until SIGTERM or SIGINT, then drain.
+
+    The module is looked for in the current folder first. With `flowfabric[fast]` installed the
+    worker runs in uvloop.
+
+    \b
+    Examples:
+      ff worker shop:app
+      ff worker shop.tasks:app --lanes mail,reports
+    """
+    found = find_app(app)
+    run(found.work(lanes=[lane for lane in lanes.split(",") if lane]))
+
+
+def find_app(target: str) -> App:
+    """The app that `module:name` leads to."""
+    from flowfabric.app import App
+
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise InvalidInput(f"expected MODULE:APP, got {target!r}", field="app", hint="try shop:app")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: object = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidInput(
+            f"there is no module {error.name!r}", field="app", hint="run it where the module is"
+        ) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise InvalidInput(f"{target} is no App", field="app", hint="name a flowfabric.App")
+    return found
