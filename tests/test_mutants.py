@@ -20,6 +20,7 @@ PYTHON = {
     "[x for x in y if x]": {"[x for x in y if (not x)]"},
     "f(500)": {"f(501)"},
     "f(is_open=True)": {"f(is_open=False)"},
+    "zip(a, b, strict=True)": set(),
     "class A(frozen=True): b = 1": {"class A(frozen=True): b = 2"},
     "{'state': a, 'other': b}": {"{ 'other': b}"},
     "{'state': a}": {"{}"},

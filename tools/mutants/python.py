@@ -81,6 +81,11 @@ class _Finder(ast.NodeVisitor):
         for each in node.body:
             self.visit(each)
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """`strict` of `zip` states what holds by construction."""
+        if node.arg != "strict":
+            self.visit(node.value)
+
     def visit_If(self, node: ast.If) -> None:
         if self._text(node.test) != "TYPE_CHECKING":
             self._negate(node.test)
