@@ -30,6 +30,7 @@ from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.janitor import CHORES, NO_INTERVALS
 from flowfabric.engine.supervisor import Health
 from flowfabric.errors import InvalidInput, Refused
+from flowfabric.forking import begin_here_and_in_children
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
 from flowfabric.store import Store, open_store
@@ -75,10 +76,6 @@ class App:
         store: Store | None = None,
     ) -> None:
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
-        # What waits belongs to one event loop, and each loop has a client of its own.
-        self._clients: dict[asyncio.AbstractEventLoop, Client] = {}
-        self._openings: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
-        self._is_open = False
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
         self._concurrency = _positive(concurrency, "concurrency")
@@ -87,6 +84,13 @@ class App:
         self._retention = retention_policy(retention)
         self._intervals = dict(intervals)
         seconds_of(self._intervals, CHORES)
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        # What waits belongs to one event loop, and each loop has a client of its own.
+        self._clients: dict[asyncio.AbstractEventLoop, Client] = {}
+        self._openings: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._is_open = False
         self._duties: Duties | None = None
         self._is_running = False
         self._is_stopping = False
@@ -353,14 +357,23 @@ async def _ended(working: asyncio.Task[None], stopping: Coroutine[None, None, ob
 def _signals(stopped: asyncio.Event) -> Iterator[None]:
     """Set the event on the first SIGTERM or SIGINT; a second one ends the process at once.
 
-    Outside the main thread there are no signals.
+    Outside the main thread there are no signals. A forked child inherits what handles them here,
+    and gives them back to what handled them before.
     """
-    loop = asyncio.get_running_loop()
+    loop, process = asyncio.get_running_loop(), os.getpid()
     is_main = threading.current_thread() is threading.main_thread()
     caught = (signal.SIGTERM, signal.SIGINT) if is_main else ()
     before = {number: signal.getsignal(number) for number in caught}
+
+    def heed(number: int, _: object) -> None:
+        if os.getpid() == process:
+            loop.call_soon_threadsafe(stopped.set)
+        else:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+
     for number in caught:
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopped.set))
+        signal.signal(number, heed)
     try:
         yield
     finally:

@@ -37,6 +37,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_reading import FlowPage
 from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import FlowFabricError
+from flowfabric.forking import begin_here_and_in_children
 
 R = TypeVar("R")
 
@@ -83,6 +84,9 @@ class Client:
     def __init__(self, engine: Engine) -> None:
         self.results = Results(engine)
         self._engine = engine
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
         self._submits: Batcher[Order, Submitted] = Batcher(self._submit, limit=BATCH_LIMIT)
         self._chance = Chance()
         self._minted = secrets.randbelow(1 << 16) * RUN_LENGTH

@@ -21,6 +21,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.slots import slot_here
 from flowfabric.errors import CursorExpired, StoreMismatch, StoreUnavailable
+from flowfabric.forking import begin_here_and_in_children
 
 logger = logging.getLogger("flowfabric.client")
 
@@ -35,6 +36,9 @@ class Results:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
         # Any number may wait for one execution, and each may stop to.
         self._waiting: dict[ExecutionId, dict[asyncio.Future[Ended], None]] = {}
         self._asked: dict[ExecutionId, None] = {}

@@ -62,6 +62,7 @@ from flowfabric.errors import (
     LeaseRevoked,
     StaleLease,
 )
+from flowfabric.forking import begin_here_and_in_children
 from flowfabric.store.clock import Clock, Embedded, FollowingClock, SteadyClock
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.protocol import Store
@@ -80,6 +81,11 @@ class Engine(Overseeing):
         self.store = store
         self.clock = _shown(store, clock)
         self.namespace = names.namespace_name(namespace)
+        self.counts = PartitionCounts()
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        store = self.store
         self.lanes = Lanes(store, self.clock)
         self.read = Reading(store, self.clock, self.lanes)
         self.known = KnownFlows(store.hints)
@@ -89,8 +95,11 @@ class Engine(Overseeing):
         self._direct = DirectEnds(
             self.known, self.flows.learning, rounds, clock=self.clock, hints=store.hints
         )
-        self.counts = PartitionCounts()
         self._handed_out = HandedOut()
+        self._know_counts(self.counts)
+
+    def _know_counts(self, counts: PartitionCounts) -> None:
+        self.counts = self.flows.counts = self.flows.build.counts = counts
 
     @property
     def hints(self) -> Hints:
@@ -98,8 +107,7 @@ class Engine(Overseeing):
         return self.store.hints
 
     async def open(self) -> None:
-        self.counts = self.flows.counts = await self.store.migrate()
-        self.flows.build.counts = self.counts
+        self._know_counts(await self.store.migrate())
         asked_ms = self.clock.now_ms()
         self.clock.follow(await self.store.now(), asked_ms)
 

@@ -16,6 +16,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL, State
 from flowfabric.core.transition import Changeset, Transition
+from flowfabric.forking import begin_here_and_in_children
 
 _ACTIVE = State.ACTIVE
 
@@ -123,6 +124,9 @@ class Hints:
     ) -> None:
         self._on_subscribe = on_subscribe
         self._on_publish = on_publish
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
         self._listeners: dict[Listener, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
 

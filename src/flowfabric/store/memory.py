@@ -1,7 +1,6 @@
 """The model: the same contract with a dict for a database.
 
-It is what the other stores are compared with, and what `memory://` runs on. Everything is gone
-with the process.
+Other stores are compared with it, and `memory://` runs on it. All is gone with the process.
 """
 
 from __future__ import annotations
@@ -53,6 +52,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
     shift_taken,
 )
+from flowfabric.forking import begin_here_and_in_children, uncut
 from flowfabric.store.clock import Clock, FollowingClock, SystemClock
 from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.damage import MISSING_PAYLOAD, ended, lease_or_unusable, unreadable
@@ -73,11 +73,11 @@ class MemoryStore:
         self.caller_clock: FollowingClock | None = None
         self.clock = self._clock = clock or SystemClock()
         self._counts = counts or PartitionCounts()
-        self._lock = threading.RLock()
-        self._begin()
+        self._lock = uncut(threading.RLock())
+        begin_here_and_in_children(self._begin)
 
     def _begin(self) -> None:
-        """A life of its own, with nothing in it."""
+        """A life of its own, with nothing in it: with a copy, a forked child would work twice."""
         self._incarnation = secrets.token_hex(8)
         self._rows: dict[ExecutionId, Execution] = {}
         self._unreadable: dict[ExecutionId, str] = {}

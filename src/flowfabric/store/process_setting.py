@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from flowfabric.forking import begin_here_and_in_children
+
 T = TypeVar("T")
 
 
@@ -19,9 +21,15 @@ class ProcessSetting(Generic[T]):
         self._read = read
         self._write = write
         self._wanted = wanted
-        self._lock = threading.Lock()
         self._needed_by = 0
         self._usual = self._ours = read()
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        if self._needed_by:
+            self._needed_by = 1
+            self.end()
 
     def begin(self) -> None:
         with self._lock:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from flowfabric.forking import begin_here_and_in_children
+
 
 class Count(NamedTuple):
     """Waits for an answer, and the statements or commands that went with them."""
@@ -26,6 +28,9 @@ class Trips:
     """The counter of one store. May be raised from any thread."""
 
     def __init__(self) -> None:
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._round_trips = 0
         self._statements = 0

@@ -43,6 +43,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import FlowFabricError, StoreUnavailable
+from flowfabric.forking import begin_here_and_in_children
 from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
@@ -96,13 +97,17 @@ class PostgresStore:
         self.sql = FlowStatements(self.address.schema)
         self._clock = clock
         self._wanted = counts
-        self._sender = secrets.token_hex(6)
         self._channel = channel_of(self.address.schema)
+        self._counts: PartitionCounts | None = None
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        """All that belongs to one process; connections are made when they are needed."""
+        self._sender = secrets.token_hex(6)
         self._starting = threading.Lock()
         self._floors = Floors()
         self._timers = TimerFloors(TimeFloor(), TimeFloor())
         self._lines = TimeFloor()
-        self._counts: PartitionCounts | None = None
         self._pool: Pool | None = None
         self._annex: Annex | None = None
         self._ear: Ear | None = None
@@ -195,7 +200,7 @@ class PostgresStore:
         """The connections; anew, here, when the loop they belong to is gone."""
         pool = self._pool
         if pool is None:
-            raise StoreUnavailable("the store is not open")
+            pool = self._reopened()
         if pool.loop is asyncio.get_running_loop():
             return pool
         with self._starting:
@@ -208,6 +213,17 @@ class PostgresStore:
                 if self.hints.is_heard:
                     self._listen()
             return self._pool or pool
+
+    def _reopened(self) -> Pool:
+        """For a forked child: the store was open in its parent."""
+        if self._counts is None:
+            raise StoreUnavailable("the store is not open")
+        with self._starting:
+            if self._pool is None:
+                self._pool = Pool(self.address, self.trips)
+                if self.hints.is_heard:
+                    self._listen()
+            return self._pool
 
     def _call(self, now_ms: int, hint: Hint) -> Call:
         clock_ms = self._clock.now_ms() if self._clock else None

@@ -1,8 +1,10 @@
 """The verbs of the waist over one SQLite file.
 
 Writes go through the one writer thread; reads have a connection and a thread of their own and see
-every write that was answered before them. A caller's clock is compared when it calls: a write that
-has to wait for other processes is late, not wrong.
+every write that was answered before them. No thread is inside SQLite while the process forks, and
+a child closes what it inherited: SQLite counts its locks per process, and would take those of the
+parent for the child's own. A caller's clock is compared when it calls: a write that has to wait for
+other processes is late, not wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -45,6 +47,7 @@ from flowfabric.core.transition import (
     refuse_doubles_in,
 )
 from flowfabric.errors import StoreUnavailable
+from flowfabric.forking import begin_here_and_in_children, uncut
 from flowfabric.store.clock import Clock, FollowingClock, Machine
 from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
@@ -70,6 +73,7 @@ from flowfabric.store.sqlite.writer import NOTHING, Writer
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Damage, Hindrance, Size
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _RENEWAL = frozenset({"lease_until_ms", "renewed_ms"})
@@ -96,23 +100,36 @@ class SqliteStore:
         self._file_clock = FileClock(machine or this_machine())
         self._clock: Clock = clock or self._file_clock
         self._wanted = counts
-        self._starting = threading.Lock()
         self._setup: Setup | None = None
-        self._watch: Watch | None = None
         self._writer: Writer | None = None
-        self._reader: ThreadPoolExecutor | None = None
+        self._writing: CountingConnection | None = None
         self._reading: CountingConnection | None = None
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        if self._writer is not None:
+            self._writer.leave()
+        for inherited in (self._writing, self._reading):
+            if inherited is not None:
+                inherited.close()
+        self._writer = self._writing = self._reading = None
+        self._starting = uncut(threading.Lock())
+        self._reading_uncut = uncut(threading.Lock())
+        self._aside_uncut = uncut(threading.Lock())
+        self._watch: Watch | None = None
+        self._reader: ThreadPoolExecutor | None = None
+        self._is_open = False
 
     async def migrate(self) -> PartitionCounts:
-        if self._setup is None:
+        if self._setup is None or not self._is_open:
             # Another process may hold the file for a while; the event loop must not wait for it.
             await asyncio.to_thread(self._start)
             try:
                 setup = await self._write(self._prepared, rows=1)
                 self._watched().begin(setup.version)
-                self._setup = setup
+                self._setup, self._is_open = setup, True
             except BaseException:
-                await self.close()
+                await self._shut()
                 raise
         return self._setup.counts
 
@@ -132,7 +149,7 @@ class SqliteStore:
 
     def _hear_others(self) -> None:
         """In the thread that writes: another process has written."""
-        if self._clock is self._file_clock and self._setup is not None:
+        if self._clock is self._file_clock and self._setup is not None and self._writing:
             self._file_clock.follow(self._writing)
         self.hints.publish(Hint(foreign=True))
 
@@ -146,9 +163,9 @@ class SqliteStore:
         try:
             patiently(lambda: claim_file(self.path))
             self._watch = Watch(self.path)
-            self._writing = patiently(self._connect)
+            connection = self._writing = patiently(self._connect)
             self._writer = Writer(
-                self._writing,
+                connection,
                 watch=self._watch,
                 is_watched=lambda: self.hints.is_heard,
                 on_foreign=self._hear_others,
@@ -170,8 +187,12 @@ class SqliteStore:
             self._writer.wake()
 
     async def close(self) -> None:
+        self._setup = None
+        await self._shut()
+
+    async def _shut(self) -> None:
         writer, reader, self._writer, self._reader = self._writer, self._reader, None, None
-        self._setup = self._watch = None
+        self._watch, self._is_open = None, False
         # A caller who is cancelled meanwhile leaves nothing half closed.
         await asyncio.shield(asyncio.to_thread(self._let_go, writer, reader))
 
@@ -181,9 +202,10 @@ class SqliteStore:
             TURNS.end()
         if reader is not None:
             reader.shutdown()
-        if self._reading is not None:
-            self._reading.close()
-            self._reading = None
+        with self._reading_uncut:
+            if self._reading is not None:
+                self._reading.close()
+                self._reading = None
 
     async def _write(
         self,
@@ -194,23 +216,37 @@ class SqliteStore:
         passing: bool = False,
         hint: Hint = NOTHING,
     ) -> T:
-        if self._writer is None:
-            raise StoreUnavailable("the store is not open")
+        writer = self._writer
+        if writer is None:
+            writer = (await self._reopened())[0]
 
         def tended(connection: sqlite3.Connection) -> T:
             self._tend(connection)
             return work(connection)
 
         return await asyncio.wrap_future(
-            self._writer.submit(tended, rows=rows, urgent=urgent, passing=passing, hint=hint)
+            writer.submit(tended, rows=rows, urgent=urgent, passing=passing, hint=hint)
         )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._reader is None:
+        reader = self._reader
+        if reader is None:
+            reader = (await self._reopened())[1]
+        return await asyncio.wrap_future(reader.submit(self._reading_with, work))
+
+    async def _reopened(self) -> tuple[Writer, ThreadPoolExecutor]:
+        """For a forked child: the store was open in its parent."""
+        if self._setup is not None:
+            await self.migrate()
+        if self._writer is None or self._reader is None:
             raise StoreUnavailable("the store is not open")
-        return await asyncio.wrap_future(self._reader.submit(self._reading_with, work))
+        return self._writer, self._reader
 
     def _reading_with(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with self._reading_uncut:
+            return self._checked(work)
+
+    def _checked(self, work: Callable[[sqlite3.Connection], T]) -> T:
         watch = self._watched()
         try:
             connection = patiently(self._reader_connection)
@@ -356,26 +392,35 @@ class SqliteStore:
             passing=True,
         )
 
+    async def _aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """In a thread, on connections of its own."""
+
+        def uncut_work() -> T:
+            with self._aside_uncut:
+                return work(*args, **kwargs)
+
+        return await asyncio.to_thread(uncut_work)
+
     async def unmigrated(self) -> list[str]:
-        return await asyncio.to_thread(upkeep.pending, self.path)
+        return await self._aside(upkeep.pending, self.path)
 
     async def sizes(self) -> list[Size]:
-        return await asyncio.to_thread(upkeep.sizes, self.path)
+        return await self._aside(upkeep.sizes, self.path)
 
     async def checkpoint(self) -> int:
-        return await asyncio.to_thread(upkeep.checkpoint, self.path)
+        return await self._aside(upkeep.checkpoint, self.path)
 
     async def hindrances(self, older_than_ms: int) -> list[Hindrance]:
         """By how much, not for how long: a log that is emptied now and then never gets there."""
         del older_than_ms
-        return await asyncio.to_thread(upkeep.hindrances, self.path)
+        return await self._aside(upkeep.hindrances, self.path)
 
     async def inspect(self) -> list[Damage]:
-        return await asyncio.to_thread(upkeep.inspect, self.path)
+        return await self._aside(upkeep.inspect, self.path)
 
     async def drop(self) -> None:
         await self.close()
-        await asyncio.to_thread(upkeep.drop, self.path)
+        await self._aside(upkeep.drop, self.path)
 
     async def backup(self, target: Path) -> None:
-        await asyncio.to_thread(upkeep.backup, self.path, target)
+        await self._aside(upkeep.backup, self.path, target)

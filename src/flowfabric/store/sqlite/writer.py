@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from flowfabric.errors import StoreMismatch, StoreUnavailable
+from flowfabric.forking import uncut
 from flowfabric.store.hints import Hint, Listener
 from flowfabric.store.notices import joined
 from flowfabric.store.sqlite.counting import CountingConnection
@@ -103,6 +104,7 @@ class Writer:
         self._queue: deque[Work] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._uncut = uncut(threading.Lock())
         self._version = _data_version(connection)
         self._was_ours = True
         self._looked = time.monotonic()
@@ -152,12 +154,19 @@ class Writer:
     def _loop(self) -> None:
         try:
             while self._wait():
-                self._transaction(self._connection)
-                self._wake_others()
-                self._look_for_others()
+                with self._uncut:
+                    self._transaction(self._connection)
+                    self._wake_others()
+                    self._look_for_others()
         finally:
-            self._wakes.close()
-            self._connection.close()
+            with self._uncut:
+                self._wakes.close()
+                self._connection.close()
+
+    def leave(self) -> None:
+        """In a forked child, which has copies of the handles but not the thread: close them."""
+        self._wakes.close()
+        self._connection.close()
 
     def _wake_others(self) -> None:
         if self._news is not NOTHING:

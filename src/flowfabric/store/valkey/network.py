@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from flowfabric.errors import StoreUnavailable
+from flowfabric.forking import begin_here_and_in_children
 from flowfabric.store.valkey.address import Address, Place
 from flowfabric.store.valkey.connecting import (
     connect,
@@ -31,11 +32,14 @@ class Network:
     def __init__(self, address: Address, on_new_life: Callable[[], None]) -> None:
         self.address = address
         self._on_new_life = on_new_life
-        self._lock = threading.Lock()
-        self._shores: dict[asyncio.AbstractEventLoop, _Shore] = {}
         self._slots: Slots | None = None
         self._lives: dict[Place, str] = {}
         self._is_open = True
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._shores: dict[asyncio.AbstractEventLoop, _Shore] = {}
 
     @property
     def lives(self) -> dict[Place, str]:

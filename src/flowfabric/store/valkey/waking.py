@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 
 from flowfabric.errors import FlowFabricError, StoreUnavailable
+from flowfabric.forking import begin_here_and_in_children
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.notices import decode_notice, encode_notice, joined
 from flowfabric.store.valkey.connecting import connect
@@ -34,6 +35,10 @@ class Waking:
         self._network = network
         self._channel = channel
         self._hints = hints
+        self._is_open = False
+        begin_here_and_in_children(self._begin)
+
+    def _begin(self) -> None:
         self._origin = secrets.token_hex(8)
         self._loops: list[asyncio.AbstractEventLoop] = []
         self._ear: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
@@ -41,7 +46,6 @@ class Waking:
         self._muted_until = 0.0
         self._gathered: Hint | None = None
         self._lock = threading.Lock()
-        self._is_open = False
 
     def open(self) -> None:
         self._is_open = True
