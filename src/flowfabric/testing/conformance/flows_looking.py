@@ -62,6 +62,8 @@ async def test_resolved_edges_leave_nobody_any_more(store: Store, clock: Virtual
     changes = Changeset(flows=[FlowPatch(FLOW, made.flow.rev, {})], resolved=[done])
     assert await store.commit(changes, clock.now_ms())
     assert pairs(await look(store, Sight(flow=FLOW, leaving=[member("a")]))) == named("ad")
+    one = await look(store, Sight(flow=FLOW, leaving=[member("a")], edges=1))
+    assert pairs(one) == named("ad")
     entering = await look(store, Sight(flow=FLOW, entering=[member("c")]))
     assert [(e.upstream, e.state) for e in entering.edges] == [
         (member("a"), EdgeState.IMPOSSIBLE),
