@@ -2,7 +2,8 @@
 
 `make test` runs everything on the memory store and on SQLite, and on servers what shows that a
 store keeps the contract: its conformance, histories beside the memory store, and one walk of an
-app. What else needs a server, or builds the package, is *wide*: `make test-all` runs it as well.
+app. What else needs a server, builds the package, measures, kills whole processes, or shows that the
+labs find planted faults is *wide*: `make test-all` runs it as well.
 No test lives here.
 """
 
@@ -24,6 +25,13 @@ KEPT = (
 WIDE = (
     "tests/package/",
     "tests/chaos/",
+    "tests/crash/",
+    "tests/examples/",
+    "tests/cli/test_bench.py",
+    "tests/cli/test_contend.py",
+    "tests/engine/test_machine.py::test_a_planted_fault_is_found[",
+    "tests/testing/test_simulation.py::test_a_planted_fault_is_found_and_found_again[",
+    "tests/store/test_process_races.py",
     "tests/store/postgres/",
     "tests/store/valkey/",
     "tests/store/test_postgres_16.py",

@@ -36,6 +36,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench", "replicas"),
     ("doctor",),
     ("sweep",),
+    ("worker",),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from flowfabric.core.lifecycle import renew
 from flowfabric.core.transition import Applied, Rejected, Transition
+from flowfabric.store.hints import Hint
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.sqlite.writer import Writer
 from flowfabric.testing.build import TTL_MS, order
@@ -62,9 +63,10 @@ async def test_a_sqlite_file_is_told_what_is_urgent(
         rows: int = 1,
         urgent: bool = False,
         passing: bool = False,
+        hint: Hint,
     ) -> Future[object]:
         told.append(urgent)
-        return rightly(writer, run, rows=rows, urgent=urgent, passing=passing)
+        return rightly(writer, run, rows=rows, urgent=urgent, passing=passing, hint=hint)
 
     monkeypatch.setattr(Writer, "submit", submit)
     now_ms = clock.now_ms()

@@ -136,7 +136,7 @@ class Client:
         links, policy = self._wishes.links(known, order.id)
         policies = {GroupKey(order.id, START): policy} if links and policy else {}
         new = Addition(orders=[order], links=links, policies=policies)
-        await self._engine.flows.build.add(flow, new)
+        await self._engine.flows.build.add(flow, new, request=self._world.request())
         self._acknowledged(order.id)
 
     # -- changing ---------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Client:
     async def _cancel(self) -> None:
         id = self._some(ended=False)
         if id is not None:
-            await self._engine.cancel(id, "not needed")
+            await self._engine.cancel(id, "not needed", request=self._world.request())
 
     async def _cancel_flow(self) -> None:
         """Now and then it waits, and then nothing of the flow may be left that could start."""
@@ -190,29 +190,35 @@ class Client:
         id = self._departing() if self._chance.random() < 0.7 else None
         id = id or self._some(ended=True)
         if id is not None:
-            await self._engine.replay(id, "again", downstream=self._chance.random() < 0.5)
+            downstream = self._chance.random() < 0.5
+            request = self._world.request()
+            await self._engine.replay(id, "again", downstream=downstream, request=request)
 
     async def _change(self) -> None:
         id = self._some(ended=False)
         if id is None:
             return
+        request = self._world.request()
         match self._chance.randrange(4):
             case 0:
-                await self._engine.change_priority(id, self._chance.randint(-9, 9))
+                priority = self._chance.randint(-9, 9)
+                await self._engine.change_priority(id, priority, request=request)
             case 1:
-                await self._engine.revoke(id)
+                await self._engine.revoke(id, request=request)
             case 2:
-                await self._engine.expire(id, ExpireReason.EXECUTION_DEADLINE)
+                reason = ExpireReason.EXECUTION_DEADLINE
+                await self._engine.expire(id, reason, request=request)
             case _:
-                await self._engine.set_tags(id, {"seen": "yes"})
+                await self._engine.set_tags(id, {"seen": "yes"}, request=request)
 
     async def _pause(self) -> None:
         """An operator holds something back for a while. If he dies meanwhile, others free it."""
         id = self._some(ended=False)
         if id is not None:
-            await self._engine.block(id, Reason.PAUSED_BY_OPERATOR)
+            paused = Reason.PAUSED_BY_OPERATOR
+            await self._engine.block(id, paused, request=self._world.request())
             await self._world.timeline.rest(self._chance.random() * 5)
-            await self._engine.unblock(id, Reason.PAUSED_BY_OPERATOR)
+            await self._engine.unblock(id, paused, request=self._world.request())
 
     async def _close_lane(self) -> None:
         lane = self._chance.choice((*LANES, HOME))

@@ -12,6 +12,7 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -76,6 +77,11 @@ class World:
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._enough = asyncio.Event()
         self._wanted = 0
+        self._requests = count()
+
+    def request(self) -> str:
+        """A token for a verb that would otherwise draw one by chance: a seed is one history."""
+        return f"request-{next(self._requests)}"
 
     @property
     def digest(self) -> str:
