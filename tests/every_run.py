@@ -2,8 +2,8 @@
 
 `make test` runs everything on the memory store and on SQLite, and on servers what shows that a
 store keeps the contract: its conformance, histories beside the memory store, and one walk of an
-app. What else needs a server, builds the package, measures, kills whole processes, or shows that the
-labs find planted faults is *wide*: `make test-all` runs it as well.
+app. What else needs a server, builds the package, measures, kills whole processes, or shows that
+the labs find planted faults is *wide*: `make test-all` runs it as well.
 No test lives here.
 """
 
