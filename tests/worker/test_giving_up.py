@@ -160,6 +160,29 @@ async def test_who_is_cancelled_needs_no_room(is_opened: bool) -> None:
     assert slots.room == 1
 
 
+@pytest.mark.parametrize("is_first", [False, True], ids=["cancelled first", "freed first"])
+async def test_a_slot_that_is_freed_in_the_moment_of_a_cancel_is_counted_once(
+    is_first: bool,
+) -> None:
+    slots, _ = slots_of(1)
+    first, gate = slots.take(), Gate()
+    wait = asyncio.create_task(waiting(first, gate))
+    await gate.reached.wait()
+    second = slots.take()
+    gate.opened.set()
+    await came_back(slots)
+    if is_first:
+        second.end()
+    wait.cancel()
+    if not is_first:
+        second.end()
+    with pytest.raises(asyncio.CancelledError):
+        await wait
+    assert slots.room == 0
+    first.end()
+    assert slots.room == 1
+
+
 async def test_what_an_attempt_leaves_behind_has_no_slot() -> None:
     slots, _ = slots_of(1)
     slot, gate = slots.take(), Gate()

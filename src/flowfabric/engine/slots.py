@@ -40,8 +40,10 @@ class Slots:
     def give_back(self) -> None:
         self._taken -= 1
         while self._returning and self._taken < self._count:
-            self._returning.popleft().set_result(None)
-            self._taken += 1
+            place = self._returning.popleft()
+            if not place.cancelled():
+                place.set_result(None)
+                self._taken += 1
         self._freed()
 
     def leave(self) -> None:
@@ -54,7 +56,7 @@ class Slots:
         self.give_back()
 
     def return_at_once(self) -> None:
-        """Whoever is to end needs no room to do so."""
+        """A task that is to end needs no room to do so."""
         self._waiting -= 1
         self._taken += 1
 
@@ -67,8 +69,10 @@ class Slots:
         try:
             await place
         except asyncio.CancelledError:
-            if place in self._returning:
-                self._returning.remove(place)
+            # Unless there was room for it at that very moment, it goes on without.
+            if place.cancelled():
+                if place in self._returning:
+                    self._returning.remove(place)
                 self._taken += 1
             raise
         finally:
