@@ -38,7 +38,7 @@ def begin_here_and_in_children(begin: Callable[[], None]) -> None:
 
 
 def uncut(lock: L) -> L:
-    """The lock; a fork waits until it is free. Whoever holds it must not take another such lock."""
+    """The lock; a fork waits until it is free. A thread must not hold two such locks."""
     _locks.add(lock)
     return lock
 

@@ -87,6 +87,7 @@ UNSAID: dict[str, tuple[object, tuple[str, str]]] = {
 async def test_a_value_that_would_change_is_refused_where_no_annotation_says_its_type(
     app: App, name: str
 ) -> None:
+    # Without annotations: that is the case.
     def unsaid(first, value, node=None) -> None: ...  # type: ignore[no-untyped-def]
 
     take = app.task(name="take")(cast(Callable[..., None], unsaid))

@@ -40,7 +40,7 @@ class Embedded(Protocol):
     def clock(self) -> Clock: ...
 
 
-# Nanoseconds since the machine was started: the same for all its processes, and set by nobody.
+# Nanoseconds since the machine was started: the same for all its processes, and never set.
 steady_ns: Callable[[], int] = partial(time.clock_gettime_ns, _STEADY)
 
 
@@ -110,7 +110,7 @@ class SystemClock:
         self._mark = self._machine.mark(None)
 
     def now_ms(self) -> int:
-        # Asked several times for each task: as long as nobody sets the clock, this is all.
+        # Asked several times for each task: as long as the clock is not set, this is all.
         now_ms = self._mark.now_ms(self._steady_ns() // 1_000_000)
         if -JUMP_MS <= self._wall_ns() // 1_000_000 - now_ms <= JUMP_MS:
             return now_ms

@@ -25,6 +25,7 @@ async def _noted(connection: Connection, text: str, *arguments: object) -> list[
 
 
 def pytest_configure() -> None:
+    # For the whole run, which has a process of its own: no fixture lives that long.
     Connection.ask = _noted  # type: ignore[assignment, method-assign]
 
 

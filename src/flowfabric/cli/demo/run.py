@@ -48,7 +48,7 @@ async def _run(url: str, folder: Path, *, orders: int, out: TextIO) -> Proof:
     try:
         return await _play(url, folder, orders=orders, out=out)
     except FlowFabricError:
-        # Ctrl-C stops the workers as well: what follows from that is no news.
+        # Ctrl-C stops the workers as well: errors that follow from that are expected.
         if _is_being_cancelled():
             raise asyncio.CancelledError from None
         raise

@@ -140,7 +140,7 @@ def is_owed_cancel(flow: Flow, row: Execution) -> bool:
 
 def owed_cancel(flow: Flow, row: Execution, now_ms: int) -> Transition | None:
     """The cancel that the flow owes to this member, if it does."""
-    # Asked for every member that is set free, mostly in flows that nobody cancels.
+    # Asked for every member that is set free, mostly in flows that are not cancelled.
     if flow.state is not _CANCELLED or not is_owed_cancel(flow, row):
         return None
     return cancel(row, now_ms, _why(flow), source=Source.FLOW_CASCADE, category=CANCELLED)

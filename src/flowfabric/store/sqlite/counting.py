@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Compiling:
-    """Whether a statement was compiled since somebody looked.
+    """Whether a statement was compiled since the version was last read.
 
     In steady use none is, except when another process has changed the schema: then SQLite compiles
     every statement again before it runs.

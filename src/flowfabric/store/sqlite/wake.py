@@ -60,7 +60,7 @@ class Place:
         return [name for name in os.listdir(self._folder) if self._pattern.fullmatch(name)]  # noqa: PTH208
 
     def remove(self, name: str) -> None:
-        """The socket of a process that is gone; nobody else uses its name."""
+        """The socket of a process that is gone; no other process uses its name."""
         path = Path(self.path_of(name))
         try:
             # What is no socket cannot be reached either.
@@ -198,7 +198,7 @@ class Wakes:
         try:
             self._others = [name for name in self._place.names() if name != own]
         except OSError as error:
-            logger.debug("nobody else can be woken: %s", error)
+            logger.debug("other processes cannot be listed, so none is woken: %s", error)
             self._others = []
         self._listed = seen
         self._list_after = now + LISTING_SHARE * (time.monotonic() - now)

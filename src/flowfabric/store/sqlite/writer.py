@@ -276,8 +276,8 @@ class Writer:
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
 
     def _commit(self, connection: CountingConnection) -> None:
-        """Nothing is written into a schema that is not ours; and what went into a file that nobody
-        can find any more is not answered as written."""
+        """Nothing is written into a schema that is not ours; and what went into a file that is
+        no longer under its name is not answered as written."""
         self._watch.check_version(connection)
         connection.execute("COMMIT")
         self._watch.check_files()
