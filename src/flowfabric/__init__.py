@@ -4,7 +4,6 @@ The names below are the public surface; everything else may change.
 """
 
 import logging
-from importlib.metadata import PackageNotFoundError, version
 
 from flowfabric.app import App
 from flowfabric.client.flow_handle import FlowHandle
@@ -36,14 +35,12 @@ from flowfabric.errors import (
 )
 from flowfabric.graph import Graph, Node
 from flowfabric.task import Call, Task
+from flowfabric.version import VERSION
 from flowfabric.worker.context import Context
 
 logging.getLogger("flowfabric").addHandler(logging.NullHandler())
 
-try:
-    __version__ = version("flowfabric")
-except PackageNotFoundError:
-    __version__ = "0+unknown"
+__version__ = VERSION
 
 __all__ = [
     "App",

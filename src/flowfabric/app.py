@@ -33,6 +33,7 @@ from flowfabric.errors import InvalidInput, Refused
 from flowfabric.forking import begin_here_and_in_children
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
+from flowfabric.printing import public_url
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Task, policy_text
 from flowfabric.worker.codec import decode_any
@@ -76,6 +77,7 @@ class App:
         store: Store | None = None,
     ) -> None:
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
+        self._shown_store = type(store).__name__ if store else public_url(url)
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
         self._concurrency = _positive(concurrency, "concurrency")
@@ -299,6 +301,7 @@ class App:
             slots=self._concurrency,
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
+            store=self._shown_store,
         )
         duties = Duties(self.engine, self._intervals)
         await self.connect()

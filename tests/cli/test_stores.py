@@ -11,8 +11,9 @@ import pytest
 from flowfabric import store as store_module
 from flowfabric.cli import stores
 from flowfabric.cli.bench.targets import Target, open_target
-from flowfabric.cli.stores import named_store, public_url
+from flowfabric.cli.stores import named_store
 from flowfabric.errors import InvalidInput, MissingExtra
+from flowfabric.printing import public_url
 from flowfabric.testing.servers import wheels
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flowfabric import App
 from flowfabric.cli.exits import sentence
-from flowfabric.cli.stores import public_url
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.printing import public_url
 from flowfabric.store import Store, open_store
 from flowfabric.store.postgres.problems import strange_server
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from flowfabric.cli import event_loop
-from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store
 from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.errors import InvalidInput, Refused
+from flowfabric.printing import public_url
 
 if TYPE_CHECKING:
     from flowfabric.store import Store

@@ -13,9 +13,9 @@ import typer
 
 from flowfabric.cli import event_loop
 from flowfabric.cli.exits import NOT_AS_EXPECTED
-from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store, public_url
+from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store
 from flowfabric.cli.terminal import console_for, print_json, table_of
-from flowfabric.printing import one_line
+from flowfabric.printing import one_line, public_url
 
 if TYPE_CHECKING:
     from flowfabric.engine.diagnosis import Diagnosis

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 DEFAULT_URL = "sqlite:///flowfabric.db"
 STORE_HELP = (
@@ -21,7 +20,6 @@ STORE_HELP = (
 )
 
 _PREFIX = "flowfabric-private-"
-_HIDDEN = "***"
 
 
 class Server(Protocol):
@@ -96,11 +94,3 @@ _KINDS = {
         "Valkey 9 cluster of three", "valkey+cluster://localhost", _valkey_cluster
     ),
 }
-
-
-def public_url(url: str) -> str:
-    """The URL as it may be printed: without the password."""
-    place = urlsplit(url).netloc
-    account, mark, host = place.rpartition("@")
-    user, colon, _ = account.partition(":")
-    return url.replace(place, f"{user}:{_HIDDEN}{mark}{host}", 1) if colon else url

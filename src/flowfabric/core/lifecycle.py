@@ -16,6 +16,7 @@ import msgspec
 from flowfabric.core import exact, names
 from flowfabric.core.duration import instant_ms
 from flowfabric.core.endings import Ending, attempt_of, cancelled_on_return, ended, is_unwanted
+from flowfabric.core.failures import FailureReport
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
 from flowfabric.core.policy import TimeoutPolicy, chance, parse_policy, retry_pause_ms
@@ -43,11 +44,12 @@ _replace: Callable[..., Execution] = msgspec.structs.replace
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Why an attempt failed. A fatal one is never retried."""
+    """Why an attempt failed. A fatal one is never retried. `report`: the exception, if any."""
 
     reason: str
     category: str = "handler_error"
     fatal: bool = False
+    report: FailureReport | None = None
 
 
 class Order(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -27,8 +27,11 @@ class Completed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
+    """`error`: the exception itself, for the log of this process; it is not stored."""
+
     lease: Lease
     failure: Failure
+    error: BaseException | None = None
 
 
 class Delayed(msgspec.Struct, frozen=True, gc=False):

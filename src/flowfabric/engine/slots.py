@@ -22,7 +22,7 @@ class Slots:
     """The slots of one worker; `freed` is called when there may be room again."""
 
     def __init__(self, count: int, freed: Callable[[], None]) -> None:
-        self._count = count
+        self.count = count
         self._freed = freed
         self._taken = 0
         self._waiting = 0
@@ -31,7 +31,7 @@ class Slots:
     @property
     def room(self) -> int:
         """For how many more; those that come back go first."""
-        return self._count - self._taken - len(self._returning)
+        return self.count - self._taken - len(self._returning)
 
     def take(self) -> Slot:
         self._taken += 1
@@ -39,7 +39,7 @@ class Slots:
 
     def give_back(self) -> None:
         self._taken -= 1
-        while self._returning and self._taken < self._count:
+        while self._returning and self._taken < self.count:
             place = self._returning.popleft()
             if not place.cancelled():
                 place.set_result(None)

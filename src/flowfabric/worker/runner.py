@@ -20,6 +20,7 @@ from flowfabric.core.transition import clip
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
 from flowfabric.errors import Invalid, TaskError, UnknownTask
 from flowfabric.worker.context import Context, Progress
+from flowfabric.worker.failure_capture import report_of
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.inputs import filled
 
@@ -56,21 +57,28 @@ async def run_attempt(
         if _is_cancelled():
             raise
         # Cancelled by nobody but itself: an error like any other.
-        return Failed(lease, Failure(causes(error), HANDLER_ERROR))
+        return failed(lease, error, HANDLER_ERROR)
     except TaskError as error:
-        category = storable(str(error.category))
-        return Failed(lease, Failure(causes(error), category, fatal=bool(error.fatal)))
+        return failed(lease, error, storable(str(error.category)), fatal=bool(error.fatal))
     except Exception as error:
-        return Failed(lease, Failure(causes(error), HANDLER_ERROR))
+        return failed(lease, error, HANDLER_ERROR)
     except BaseException as error:
-        return Failed(lease, Failure(causes(error), HANDLER_PANIC))
+        return failed(lease, error, HANDLER_PANIC)
     try:
         return Completed(lease, handler.result.encode(result))
     except Invalid as error:
-        return Failed(lease, Failure(str(error), BAD_RESULT, fatal=True))
+        return Failed(lease, Failure(str(error), BAD_RESULT, fatal=True), error)
     except Exception as error:
         # What is returned may run user code when it is read.
-        return Failed(lease, Failure(f"result: {causes(error)}", BAD_RESULT, fatal=True))
+        return failed(lease, error, BAD_RESULT, fatal=True, about="result: ")
+
+
+def failed(
+    lease: Lease, error: BaseException, category: str, *, fatal: bool = False, about: str = ""
+) -> Failed:
+    """The outcome of an attempt that this exception ended, with all that is kept of it."""
+    reason = f"{about}{causes(error)}"
+    return Failed(lease, Failure(reason, category, fatal=fatal, report=report_of(error)), error)
 
 
 async def _in_thread(call: Callable[[], object], threads: Executor) -> object:

@@ -25,12 +25,15 @@ from flowfabric.engine.inputs import Inputs
 from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
 from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
+from flowfabric.version import VERSION
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
-from flowfabric.worker.runner import HANDLER_PANIC, run_attempt, told, unknown_task
+from flowfabric.worker.log import WorkerLog
+from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt, unknown_task
+from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
 
 logger = logging.getLogger("flowfabric.worker")
@@ -57,6 +60,7 @@ class Worker:
         slots: int = 100,
         ttl_ms: int = 30_000,
         drain_seconds: float = 30.0,
+        store: str = "",
     ) -> None:
         self.name = names.worker_name(name)
         self._engine = engine
@@ -81,6 +85,9 @@ class Worker:
         self._finisher = Finisher(engine, self._finished, self._may_follow)
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
         self._threads = DaemonThreads(slots, "flowfabric-task")
+        self._log = WorkerLog(self.name)
+        self._stalls = StallWatch(self.name, handlers)
+        self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
@@ -94,6 +101,14 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._engine.hints.subscribe(self._hear)
         self._keeper.start()
+        self._stalls.start()
+        self._log.started(
+            lanes=self._lanes,
+            tasks=sorted(self._handlers),
+            slots=self._slots.count,
+            store=self._store,
+            version=VERSION,
+        )
         interrupted: asyncio.CancelledError | StoreMismatch | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -116,8 +131,10 @@ class Worker:
                 raise interrupted
         finally:
             self._engine.hints.unsubscribe(self._hear)
+            self._stalls.stop()
             await asyncio.to_thread(self._keeper.stop)
             self._threads.shutdown(wait=False)
+            self._log.stopped()
 
     async def _guarded_round(self) -> None:
         """A round that fails is told and tried again: a worker does not end by itself, unless no
@@ -159,6 +176,7 @@ class Worker:
 
     def _begin(self, leases: Sequence[Lease]) -> None:
         worth = self._worth_starting(leases)
+        self._log.claimed(worth)
         self._keeper.hold(worth)
         members = [lease for lease in worth if lease.head.flow]
         known = self._engine.flows.known_inputs(members)
@@ -285,7 +303,7 @@ class Worker:
         except Exception as error:
             # Somebody must say what became of the lease, else it would be renewed for ever.
             logger.exception("an attempt broke", extra={"execution": lease.id})
-            outcome = Failed(lease, Failure(told(error), HANDLER_PANIC))
+            outcome = failed(lease, error, HANDLER_PANIC)
         finally:
             del self._running[lease.head.id, lease.head.epoch]
             slot.end()
@@ -302,14 +320,9 @@ class Worker:
             self._promised -= follow.limit
             self._go_on(followed, follow)
         self._freed.set()
-        for answer in followed.answers:
-            if answer.error is not None:
-                logger.warning(
-                    "the outcome of %s was refused: %s",
-                    answer.id,
-                    answer.error,
-                    extra={"execution": answer.id, "error": answer.error.code},
-                )
+        now_ms = self._engine.clock.now_ms()
+        for outcome, answer in zip(outcomes, followed.answers, strict=True):
+            self._log.finished(outcome, answer, now_ms)
 
     def _go_on(self, followed: Followed, follow: Follow) -> None:
         """Begin what was claimed with the outcomes; one that stops meanwhile hands it back."""
@@ -334,9 +347,7 @@ class Worker:
         held = self._running.get((lease.id, lease.epoch))
         if held is None or held[1].cancelling():
             return
-        logger.info(
-            "stopping %s: %s", lease.id, error, extra={"execution": lease.id, "error": error.code}
-        )
+        self._log.lost(lease, error)
         held[1].cancel()
 
     async def _hand_back_unanswered(self) -> None:

@@ -10,8 +10,8 @@ import msgspec
 
 from flowfabric.cli.bench.machine import machine
 from flowfabric.cli.bench.targets import Target
-from flowfabric.cli.stores import public_url
 from flowfabric.cli.terminal import console_for
+from flowfabric.printing import public_url
 
 if TYPE_CHECKING:
     from flowfabric.cli.bench.contend import Contention
