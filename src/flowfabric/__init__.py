@@ -8,6 +8,7 @@ import logging
 from flowfabric.app import App
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
+from flowfabric.core.carried import Carrier
 from flowfabric.core.explain import Explanation
 from flowfabric.core.flow.summary import FlowSnapshot
 from flowfabric.core.model import Event, Lease
@@ -45,6 +46,7 @@ __version__ = VERSION
 __all__ = [
     "App",
     "Call",
+    "Carrier",
     "Conflict",
     "Context",
     "Engine",

@@ -17,6 +17,7 @@ from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
+from flowfabric.core.carried import Carrier
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.model import FlowState
@@ -61,7 +62,8 @@ class App:
 
     `url` says where work is kept: `sqlite:///file.db` (durable, for several processes) or
     `memory://` (gone with the process). Nothing is opened before it is used. `intervals`: how
-    often background duties sweep, by name; 0 switches one off.
+    often background duties sweep, by name; 0 switches one off. `carrier`: takes context variables
+    (trace ids, a tenant) from the submitter to the attempt.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class App:
         retention: Keep = "1d",
         intervals: Intervals = NO_INTERVALS,
         store: Store | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
         self._shown_store = type(store).__name__ if store else public_url(url)
@@ -84,6 +87,7 @@ class App:
         self._ttl_ms = _ttl(lease_ttl)
         self._drain_ms = duration_ms(drain, "drain")
         self._retention = retention_policy(retention)
+        self._carrier = carrier
         self._intervals = dict(intervals)
         seconds_of(self._intervals, CHORES)
         begin_here_and_in_children(self._begin)
@@ -242,7 +246,7 @@ class App:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = Client(self.engine)
+            client = self._clients[loop] = Client(self.engine, self._carrier)
             self._openings[loop] = asyncio.Lock()
             self._forget_closed_loops()
         if not self._is_open:
@@ -302,6 +306,7 @@ class App:
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
             store=self._shown_store,
+            carrier=self._carrier,
         )
         duties = Duties(self.engine, self._intervals)
         await self.connect()

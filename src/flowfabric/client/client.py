@@ -14,6 +14,7 @@ import msgspec
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
+from flowfabric.core.carried import Carrier, as_tags
 from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.flow.views import FlowQuery
@@ -81,9 +82,10 @@ class Chance:
 class Client:
     """Submits and waits through one engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, carrier: Carrier | None = None) -> None:
         self.results = Results(engine)
         self._engine = engine
+        self._carrier = carrier
         begin_here_and_in_children(self._begin)
 
     def _begin(self) -> None:
@@ -220,13 +222,17 @@ class Client:
             payload=request.payload,
             priority=request.priority,
             policy=request.policy,
-            tags=request.tags,
+            tags=request.tags if self._carrier is None else self._carried(request.tags),
             delay_until_ms=None if delay is None else _later(delay, now_ms),
             deadline_ms=None if deadline is None else deadline.at(now_ms),
             key=request.key,
             digest=_digest(request) if request.key else "",
             asked_ms=now_ms,
         )
+
+    def _carried(self, tags: dict[str, str]) -> dict[str, str]:
+        """These tags with the context of who submits, if the app has a carrier for it."""
+        return tags if self._carrier is None else as_tags(self._carrier.save()) | tags
 
     def _mint(self, key: str | None, now_ms: int) -> ExecutionId:
         """With a key its partition follows from the key; else runs of ids share a partition."""

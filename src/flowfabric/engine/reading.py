@@ -137,6 +137,11 @@ class Reading:
         loaded = await self._load(Want(ids=[id], tags=True))
         return {} if loaded is None else loaded.tags
 
+    async def tags_of(self, ids: Sequence[ExecutionId]) -> dict[ExecutionId, dict[str, str]]:
+        """The tags of many, in one call; nothing for one that does not exist."""
+        found = await self._store.load(Want(ids=ids, tags=True))
+        return {each.head.id: each.tags for each in found if each is not None}
+
     async def attempts(self, id: ExecutionId) -> list[Attempt]:
         """Every attempt, oldest first; the one that runs is read from the head."""
         loaded = await self._load(Want(ids=[id], attempts=True))

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 
 from flowfabric.errors import Refused
 
@@ -127,3 +127,10 @@ _here: ContextVar[Slot | None] = ContextVar("flowfabric_slot", default=None)
 def slot_here() -> Slot | None:
     """The slot of the attempt that this code runs in, if it does in one."""
     return _here.get()
+
+
+def context_without_slot() -> Context:
+    """A copy of this context for a thread: slots belong to the event loop of their worker."""
+    copied = copy_context()
+    copied.run(_here.set, None)
+    return copied

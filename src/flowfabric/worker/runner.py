@@ -18,6 +18,7 @@ from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.transition import clip
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
+from flowfabric.engine.slots import context_without_slot
 from flowfabric.errors import Invalid, TaskError, UnknownTask
 from flowfabric.worker.context import Context, Progress
 from flowfabric.worker.failure_capture import report_of
@@ -83,7 +84,8 @@ def failed(
 
 async def _in_thread(call: Callable[[], object], threads: Executor) -> object:
     """The result, or the error, of a plain function. What returns a coroutine is awaited here."""
-    answer = await asyncio.get_running_loop().run_in_executor(threads, _caught, call)
+    context = context_without_slot()
+    answer = await asyncio.get_running_loop().run_in_executor(threads, context.run, _caught, call)
     if isinstance(answer, _Raised):
         raise answer.error
     return await answer if asyncio.iscoroutine(answer) else answer

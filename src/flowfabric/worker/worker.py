@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from flowfabric.core import names
+from flowfabric.core.carried import Carrier
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
@@ -32,6 +33,7 @@ from flowfabric.worker.idle import Idle
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.log import WorkerLog
+from flowfabric.worker.restoring import Restorer
 from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt, unknown_task
 from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
@@ -61,6 +63,7 @@ class Worker:
         ttl_ms: int = 30_000,
         drain_seconds: float = 30.0,
         store: str = "",
+        carrier: Carrier | None = None,
     ) -> None:
         self.name = names.worker_name(name)
         self._engine = engine
@@ -88,6 +91,7 @@ class Worker:
         self._log = WorkerLog(self.name)
         self._stalls = StallWatch(self.name, handlers)
         self._store = store
+        self._restorer = Restorer(engine, carrier)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
@@ -178,6 +182,7 @@ class Worker:
         worth = self._worth_starting(leases)
         self._log.claimed(worth)
         self._keeper.hold(worth)
+        self._restorer.ask(worth)
         members = [lease for lease in worth if lease.head.flow]
         known = self._engine.flows.known_inputs(members)
         handed = self._ask_inputs([lease for lease in members if lease.head.id not in known])
@@ -288,9 +293,7 @@ class Worker:
             elif isinstance(given, Corrupt):
                 outcome = Failed(lease, Failure(str(given), given.code, fatal=True))
             else:
-                outcome = await run_attempt(
-                    lease, handler, self._engine.progress, self._threads, passed=given or ()
-                )
+                outcome = await self._run(lease, handler, given or ())
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back, but not while a
             # thread still does it: then the lease runs out by itself.
@@ -311,6 +314,12 @@ class Worker:
             self._keeper.drop([lease])
         else:
             self._finisher.finish(outcome)
+
+    async def _run(self, lease: Lease, handler: Handler, passed: Sequence[Passed]) -> Outcome:
+        async with self._restorer.restored(lease):
+            return await run_attempt(
+                lease, handler, self._engine.progress, self._threads, passed=passed
+            )
 
     def _finished(
         self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None

@@ -11,6 +11,7 @@ import hashlib
 
 import msgspec
 
+from flowfabric.core.carried import without_context
 from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.flow.settling import encode_retention
@@ -58,7 +59,7 @@ def _meaning(order: Order, now_ms: int) -> tuple[object, ...]:
         order.payload,
         order.priority,
         order.policy,
-        sorted(order.tags.items()),
+        sorted(without_context(order.tags).items()),
         _span(order.delay_until_ms, now_ms),
         _span(order.deadline_ms, now_ms),
         order.key,

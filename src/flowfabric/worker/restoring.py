@@ -1,0 +1,85 @@
+"""Give an attempt the context that its submission was made in, if the app has a carrier.
+
+A carrier that fails, or a context that cannot be read, is logged; the attempt runs without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+
+from flowfabric.core.carried import Carrier, from_tags
+from flowfabric.core.ids import ExecutionId
+from flowfabric.core.model import Lease
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+
+logger = logging.getLogger("flowfabric.worker")
+
+_Tags = asyncio.Task[dict[ExecutionId, dict[str, str]]]
+
+
+class Restorer:
+    """One per worker. Without a carrier it asks for nothing."""
+
+    def __init__(self, engine: Engine, carrier: Carrier | None) -> None:
+        self._engine = engine
+        self._carrier = carrier
+        self._asked: dict[tuple[ExecutionId, int], _Tags] = {}
+
+    def ask(self, leases: Sequence[Lease]) -> None:
+        """Read the contexts of what begins now, in one question for all."""
+        if self._carrier is None or not leases:
+            return
+        ids = [lease.id for lease in leases]
+        asking = asyncio.get_running_loop().create_task(self._engine.read.tags_of(ids))
+        self._asked |= {(lease.id, lease.epoch): asking for lease in leases}
+
+    @asynccontextmanager
+    async def restored(self, lease: Lease) -> AsyncIterator[None]:
+        asked = self._asked.pop((lease.id, lease.epoch), None)
+        entered = None if asked is None else self._enter(await _answer(asked, lease), lease)
+        try:
+            yield
+        finally:
+            if entered is not None:
+                self._leave(entered, lease)
+
+    def _enter(
+        self, saved: Mapping[str, str], lease: Lease
+    ) -> AbstractContextManager[object] | None:
+        if self._carrier is None or not saved:
+            return None
+        try:
+            manager = self._carrier.restore(saved)
+            manager.__enter__()
+        except Exception:
+            logger.exception(
+                "the context of %s was not restored", lease.id, extra={"execution": lease.id}
+            )
+            return None
+        return manager
+
+    def _leave(self, entered: AbstractContextManager[object], lease: Lease) -> None:
+        """Without the exception: what became of the attempt is not for the hook to change."""
+        try:
+            entered.__exit__(None, None, None)
+        except Exception:
+            logger.exception(
+                "the context of %s was not left", lease.id, extra={"execution": lease.id}
+            )
+
+
+async def _answer(asked: _Tags, lease: Lease) -> dict[str, str]:
+    try:
+        return from_tags((await asyncio.shield(asked)).get(lease.id, {}))
+    except FlowFabricError as error:
+        logger.warning(
+            "the context of %s could not be read: %s",
+            lease.id,
+            error,
+            extra={"execution": lease.id, "error": error.code},
+        )
+        return {}
