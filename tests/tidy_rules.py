@@ -49,6 +49,7 @@ UNSAFE_MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve"}
 STORE_MAY_IMPORT = {
     f"flowfabric.core.{module}"
     for module in (
+        "entries",
         "ids",
         "model",
         "retention",

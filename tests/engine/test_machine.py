@@ -19,6 +19,7 @@ from flowfabric.core.states import State
 from flowfabric.core.transition import Held, Seen
 from flowfabric.store import Store, memory, open_store
 from flowfabric.store.memory import MemoryStore
+from flowfabric.store.memory_log import LogBook
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
@@ -133,13 +134,13 @@ def timers_that_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgotten_line(patch: pytest.MonkeyPatch) -> None:
-    rightly = MemoryStore._append
+    rightly = LogBook.append
 
-    def append(store: MemoryStore, row: Execution, now_ms: int, line: transition.LogLine) -> None:
+    def append(book: LogBook, row: Execution, now_ms: int, line: transition.LogLine) -> None:
         if row.state is not State.DELAYED:
-            rightly(store, row, now_ms, line)
+            rightly(book, row, now_ms, line)
 
-    patch.setattr(MemoryStore, "_append", append)
+    patch.setattr(LogBook, "append", append)
 
 
 @pytest.mark.lab

@@ -80,6 +80,7 @@ class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True)
     """The head: identity, what was asked for, and every column that transitions change.
 
     `requests`: the tokens of the last requests of operators that changed it, newest last.
+    `generation`: which of its entries count.
     """
 
     id: ExecutionId
@@ -136,6 +137,7 @@ class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True)
     flow: str = ""
     purge_ms: int | None = None
     requests: str = ""
+    generation: int = 0
 
 
 def without_token(row: Execution) -> Execution:
@@ -203,6 +205,7 @@ COLUMNS: dict[str, Column] = {
     "flow": _by(_E),
     "purge_ms": _by(_W, _E, _T),
     "requests": _by(_E),
+    "generation": _by(_E),
 }
 
 WRITABLE: dict[Writer, frozenset[str]] = {
@@ -228,6 +231,17 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     detail: str = ""
     category: str = ""
     result: bytes | None = None
+
+    def written_over(self, first: Attempt) -> Attempt:
+        """What is stored when one was there."""
+        last = self if self.worker else first
+        return msgspec.structs.replace(
+            self,
+            kind=first.kind,
+            started_ms=first.started_ms,
+            worker=last.worker,
+            epoch=last.epoch,
+        )
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

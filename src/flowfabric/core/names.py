@@ -23,6 +23,8 @@ TOKEN_BYTES_MAX = 256
 NOTE_BYTES_MAX = 256
 IDEMPOTENCY_KEY_BYTES_MAX = 512
 TAG_KEY_BYTES_MAX = 128
+TOPIC_BYTES_MAX = 64
+ENTRY_KEY_BYTES_MAX = 512
 TAG_VALUE_BYTES_MAX = 256
 TAGS_MAX = 64
 PRIORITY_MIN = 0
@@ -112,6 +114,16 @@ def lease_token(text: object, field: str = "token") -> str:
 def request_token(text: object, field: str = "request") -> str:
     """1 to 64 bytes without whitespace or control characters; the caller's, one per request."""
     return _word(text, field, REQUEST_BYTES_MAX)
+
+
+def topic_name(text: object, field: str = "topic") -> str:
+    """1 to 64 bytes without whitespace or control characters."""
+    return _word(text, field, TOPIC_BYTES_MAX)
+
+
+def entry_key(text: object, field: str = "key") -> str:
+    """Within its topic: 1 to 512 bytes of any text but NUL."""
+    return _sized(text, field, ENTRY_KEY_BYTES_MAX)
 
 
 def note(text: object, field: str) -> str:

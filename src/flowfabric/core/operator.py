@@ -163,6 +163,7 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
         next_kind=AttemptKind.REPLAY,
         attempt_left_ms=policy.timeout_policy.attempt_timeout_ms,
         replay_count=row.replay_count + 1,
+        generation=row.generation + 1,
         retry_count=0,
         reclaim_count=0,
         paused=False,

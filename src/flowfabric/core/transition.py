@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.duration import earliest
+from flowfabric.core.entries import Entry, refuse_double_keys
 from flowfabric.core.exact import text
 from flowfabric.core.flow.changes import FlowPatch, Note, Resolution, require_columns
 from flowfabric.core.flow.model import Edge, Flow, Group, Line, LineKind, line_id
@@ -108,6 +109,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     """If the guard holds: write the patch, raise `rev`, end the attempt, append to the log.
 
     `line`: what the end of a member of a flow leaves for the dispatcher, written with it.
+    `entries` are written with it, for the generation and the epoch that the row has then; under a
+    key that is there, what is there stays.
     """
 
     id: ExecutionId
@@ -118,6 +121,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     attempt: Attempt | None = None
     tags: Mapping[str, str] | None = None
     line: Line | None = None
+    entries: tuple[Entry, ...] = ()
 
     def __post_init__(self) -> None:
         guard, patch, writer = self.guard, self.patch, self.writer
@@ -131,6 +135,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
             patch.get("reason"),
             patch.get("attempt_state"),
         )
+        if self.entries:
+            refuse_double_keys(self.entries)
 
 
 # Few different transitions exist, and millions of each are made: a legal one is judged once.

@@ -98,8 +98,9 @@ class RetentionTrimmer:
         went = len(gone) + sum(answer.members for answer in answers)
         is_left = any(flow.id not in gone for flow in mine.flows)
         self.counts.count(telemetry.PURGED, by=went)
-        moved = went > 0 or any(closed)
-        return Swept(processed=went, errors=errors, again=moved and (is_full or is_left))
+        paged = any(answer.left for answer in answers)
+        moved = went > 0 or paged or any(closed)
+        return Swept(processed=went, errors=errors, again=moved and (is_full or is_left or paged))
 
     async def _close(self, closing: Sequence[Changeset]) -> list[bool]:
         return await self._store.commit_each(closing, self._clock.now_ms())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.core.entries import Kept
 from flowfabric.core.flow.model import Unreadable
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.core.model import (
@@ -118,6 +119,22 @@ def shift_or_free(name: str, owner: object, until_ms: object, report: object) ->
         return Shift(name, "", 0)
 
 
+_ENTRY = ("topic", "key", "body", "generation", "epoch", "n")
+
+
+def kept_or_damaged(cells: Sequence[object]) -> Kept:
+    """An entry from its cells, in the order of the record; what is wrong with one that cannot be
+    read is told with it, so that it keeps no other back."""
+    try:
+        return Kept(*msgspec.convert(cells, _Kept, builtin_types=(bytes,)))
+    except msgspec.ValidationError as error:
+        topic, key, _, *numbers = cells
+        generation, epoch, n = (each if type(each) is int else 0 for each in numbers)
+        problem = problem_of(error, _ENTRY)
+        return Kept(str(topic), str(key), b"", generation, epoch, n, problem)
+
+
+_Kept = tuple[str, str, bytes, int, int, int]
 _LINE = ("at_ms", "kind", "state", "attempt", "epoch", "detail")
 _Line = tuple[int, str, str, int, int, str]
 _STATES: dict[object, State] = {state.value: state for state in State}

@@ -6,13 +6,11 @@ Other stores are compared with it, and `memory://` runs on it. All is gone with 
 from __future__ import annotations
 
 import heapq
-import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 
-import msgspec
-
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.changes import Note
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -54,10 +52,12 @@ from flowfabric.core.transition import (
 )
 from flowfabric.forking import begin_here_and_in_children, uncut
 from flowfabric.store.clock import Clock, FollowingClock, SystemClock
-from flowfabric.store.cursor import cursor_text, parse_cursor, refuse_gap, refuse_skew
+from flowfabric.store.cursor import refuse_skew
 from flowfabric.store.damage import MISSING_PAYLOAD, ended, lease_or_unusable, unreadable
 from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.memory_entries import EntryBook
 from flowfabric.store.memory_flows import FlowBook, Record
+from flowfabric.store.memory_log import LogBook
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
@@ -78,7 +78,6 @@ class MemoryStore:
 
     def _begin(self) -> None:
         """A life of its own, with nothing in it: with a copy, a forked child would work twice."""
-        self._incarnation = secrets.token_hex(8)
         self._rows: dict[ExecutionId, Execution] = {}
         self._unreadable: dict[ExecutionId, str] = {}
         self._payloads: dict[ExecutionId, bytes] = {}
@@ -87,9 +86,8 @@ class MemoryStore:
         self._keys: dict[tuple[str, str], tuple[ExecutionId, str, int]] = {}
         self._lanes: dict[str, Lane] = {}
         self._shifts: dict[str, Shift] = {}
-        self._log: dict[int, Event] = {}
-        self._last = 0
-        self._floor = 0
+        self._log = LogBook()
+        self._entries = EntryBook()
         self._flows = FlowBook()
         self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
         self._due: list[tuple[int, ExecutionId]] = []
@@ -134,7 +132,7 @@ class MemoryStore:
         if submission.tags:
             self._tags[row.id] = dict(submission.tags)
         self._lanes.setdefault(row.lane, Lane(row.lane))
-        self._append(row, now_ms, LogLine("submitted"))
+        self._log.append(row, now_ms, LogLine("submitted"))
 
     async def claim(self, ask: Claim) -> list[Lease]:
         with self._lock:
@@ -192,7 +190,7 @@ class MemoryStore:
         taken = patched(row, claimed(row, ask))
         self._put(taken)
         kind = "claimed" if ask.start else "granted"
-        self._append(
+        self._log.append(
             taken, ask.now_ms, LogLine(kind, {"worker": ask.worker, "kind": row.next_kind})
         )
         return taken
@@ -211,16 +209,18 @@ class MemoryStore:
 
     def _apply(self, transition: Transition, now_ms: int) -> Applied | Rejected:
         if not self._holds(transition):
-            known = transition.id not in self._unreadable
-            return Rejected(transition.id, self._rows.get(transition.id) if known else None)
+            return self._rejected(transition.id)
         self._write(transition, now_ms)
         return Applied(transition.id)
 
-    def _holds(self, transition: Transition) -> bool:
-        if transition.id in self._unreadable and isinstance(transition.guard, Held):
+    def _holds(self, change: Transition | Append) -> bool:
+        if change.id in self._unreadable and isinstance(change.guard, Held):
             return False
-        row = self._rows.get(transition.id)
-        return row is not None and guard_holds(transition.guard, row, self._clock.now_ms())
+        row = self._rows.get(change.id)
+        return row is not None and guard_holds(change.guard, row, self._clock.now_ms())
+
+    def _rejected(self, id: ExecutionId) -> Rejected:
+        return Rejected(id, None if id in self._unreadable else self._rows.get(id))
 
     def _write(self, transition: Transition, now_ms: int) -> None:
         row = patched(self._rows[transition.id], transition.patch)
@@ -230,21 +230,16 @@ class MemoryStore:
         if transition.tags:
             self._tags.setdefault(row.id, {}).update(transition.tags)
         if transition.log is not None:
-            self._append(row, now_ms, transition.log)
+            self._log.append(row, now_ms, transition.log)
         if transition.line is not None:
             self._flows.add_lines([transition.line])
+        if transition.entries:
+            self._entries.write(row, transition.entries)
 
     def _keep_attempt(self, attempt: Attempt) -> None:
         mine = self._attempts.setdefault(attempt.execution, {})
         first = mine.get(attempt.attempt, attempt)
-        last = attempt if attempt.worker else first
-        mine[attempt.attempt] = msgspec.structs.replace(
-            attempt,
-            kind=first.kind,
-            started_ms=first.started_ms,
-            worker=last.worker,
-            epoch=last.epoch,
-        )
+        mine[attempt.attempt] = attempt.written_over(first)
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
         return (await self.commit_each([changes], now_ms))[0]
@@ -280,7 +275,25 @@ class MemoryStore:
     def _note(self, note: Note, now_ms: int) -> None:
         row = self._rows.get(note.execution)
         if row is not None:
-            self._append(row, now_ms, LogLine(note.kind, note.detail))
+            self._log.append(row, now_ms, LogLine(note.kind, note.detail))
+
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        refuse_doubles([append.id for append in batch])
+        with self._lock:
+            self.trips.add()
+            refuse_skew(self._clock, self.caller_clock, now_ms)
+            return [self._appended(append) for append in batch]
+
+    def _appended(self, append: Append) -> Appended | Rejected:
+        if not self._holds(append):
+            return self._rejected(append.id)
+        there = self._entries.write(self._rows[append.id], append.entries)
+        return Appended(append.id, tuple(there))
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        with self._lock:
+            self.trips.add()
+            return [self._entries.read(self._rows.get(ask.id), ask) for ask in asks]
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         with self._lock:
@@ -377,16 +390,7 @@ class MemoryStore:
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
             self.trips.add()
-            after = parse_cursor(feed.after, self._incarnation, last=self._last)
-            if feed.after and feed.execution is None:
-                refuse_gap(after, self._floor)
-            places = range(after + 1, self._last + 1)
-            lines: Iterable[Event] = [self._log[place] for place in places if place in self._log]
-            if feed.execution is not None:
-                lines = [line for line in lines if line.execution == feed.execution]
-            elif feed.states:
-                lines = [line for line in lines if line.state in feed.states]
-            return list(lines)[-1:] if feed.newest else list(lines)[: feed.limit]
+            return self._log.tail(feed)
 
     async def departing(self, now_ms: int, limit: int) -> Departing:
         with self._lock:
@@ -407,9 +411,14 @@ class MemoryStore:
             rows = [row for row, rev in seen if row is not None and row.rev == rev]
             kept = self._keys_alive({row.id for row in rows}, purge.now_ms)
             alone = [row.id for row in rows if row.id not in kept]
-            flows, members = self._flows.remove(purge)
+            members = self._flows.departing_members(purge)
+            left = self._entries.remove([*alone, *members], purge.entries)
+            alone = [id for id in alone if id not in left]
+            members = [id for id in members if id not in left]
+            flows = self._flows.remove(purge, members)
             self._remove({*alone, *members})
-            return Purged([*alone, *flows], kept, len(members))
+            self._rows |= {id: patched(self._rows[id], {}) for id in left}
+            return Purged([*alone, *flows], kept, len(members), len(left))
 
     def _keys_alive(self, ids: set[ExecutionId], now_ms: int) -> dict[ExecutionId, int]:
         return {id: until for id, _, until in self._keys.values() if id in ids and until > now_ms}
@@ -419,9 +428,7 @@ class MemoryStore:
             for table in (self._rows, self._unreadable, self._payloads, self._tags, self._attempts):
                 table.pop(id, None)
         self._keys = {key: entry for key, entry in self._keys.items() if entry[0] not in ids}
-        for seq in [seq for seq, line in self._log.items() if line.execution in ids]:
-            del self._log[seq]
-            self._floor = max(self._floor, seq)
+        self._log.remove(ids)
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         with self._lock:
@@ -454,7 +461,8 @@ class MemoryStore:
                 Size("idempotency", len(self._keys), 0),
                 Size("lane", len(self._lanes), 0),
                 *self._flows.sizes(),
-                Size("log", len(self._log), 0),
+                *self._entries.sizes(),
+                *self._log.sizes(),
             ]
 
     async def drop(self) -> None:
@@ -480,20 +488,6 @@ class MemoryStore:
             heapq.heappush(self._due, (row.due_ms, row.id))
         if row.flow:
             self._flows.join(row)
-
-    def _append(self, row: Execution, now_ms: int, line: LogLine) -> None:
-        self._last += 1
-        event = Event(
-            cursor=cursor_text(self._incarnation, self._last),
-            execution=row.id,
-            at_ms=now_ms,
-            kind=line.kind,
-            state=row.state,
-            attempt=row.attempt,
-            epoch=row.epoch,
-            detail=dict(line.detail),
-        )
-        self._log[self._last] = event
 
 
 def _ready_key(row: Execution) -> ReadyKey:

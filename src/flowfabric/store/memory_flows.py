@@ -94,25 +94,33 @@ class FlowBook:
         )
         return [self._flows[id] for _, id in due[:limit]]
 
-    def remove(self, purge: Purge) -> tuple[list[FlowId], list[ExecutionId]]:
-        """The flows that are gone, and the members that went; rows of theirs are the caller's."""
+    def departing_members(self, purge: Purge) -> list[ExecutionId]:
+        """The members that may go this time."""
+        return [
+            member
+            for flow in self._as_seen(purge)
+            for member in sorted(self._members.get(flow.id, {}))[: purge.members]
+        ]
+
+    def _as_seen(self, purge: Purge) -> list[Flow]:
+        flows = [(self._flows.get(id), rev) for id, rev in purge.flows]
+        return [flow for flow, rev in flows if flow is not None and flow.rev == rev]
+
+    def remove(self, purge: Purge, going: Iterable[ExecutionId]) -> list[FlowId]:
+        """Remove these members, and flows that have none left; answers which flows are gone. The
+        rows of members are the caller's."""
         gone: list[FlowId] = []
-        members: list[ExecutionId] = []
-        for id, rev in purge.flows:
-            flow = self._flows.get(id)
-            if flow is None or flow.rev != rev:
-                continue
-            some = sorted(self._members.get(id, {}))[: purge.members]
-            for member in some:
-                self._forget(id, member)
-            members += some
-            if self._members.get(id):
-                self._flows[id] = _replace_flow(flow, rev=flow.rev + 1)
+        members = set(going)
+        for flow in self._as_seen(purge):
+            for member in members & self._members.get(flow.id, {}).keys():
+                self._forget(flow.id, member)
+            if self._members.get(flow.id):
+                self._flows[flow.id] = _replace_flow(flow, rev=flow.rev + 1)
                 continue
             for table in (self._flows, self._members, self._lines):
-                table.pop(id, None)
-            gone.append(id)
-        return gone, members
+                table.pop(flow.id, None)
+            gone.append(flow.id)
+        return gone
 
     def _forget(self, flow: FlowId, member: ExecutionId) -> None:
         """Edges go with their downstream."""

@@ -30,8 +30,11 @@ What holds for every verb:
   decision is in the future. Leases are compared with the store's own clock.
 * At most one change per record per call.
 * Every write of a record raises its `rev` by one. A column not named in a patch is not written.
+  Entries that are appended under a lease are the exception: while it is held, nobody else may
+  decide by them.
 * A row that cannot be read is `Corrupt` for who reads it by `load`, `endings`, `find` or
-  `find_flows`, and keeps no other row from being claimed, written or found due.
+  `find_flows`, and keeps no other row from being claimed, written or found due. An entry that
+  cannot be read says so itself.
 * Trouble with the store itself is `StoreUnavailable`, with its cause chained.
 """
 
@@ -40,6 +43,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -121,8 +125,8 @@ class Store(Protocol):
         """Write each transition whose guard holds; answers in the order given.
 
         They are independent: a refused one comes back with the row that refused it, as it was at
-        that moment, and spoils no other. `urgent` goes before what is queued. The line that a
-        transition carries is written with it.
+        that moment, and spoils no other. `urgent` goes before what is queued. The line and the
+        entries that a transition carries are written with it.
         """
         ...
 
@@ -140,6 +144,21 @@ class Store(Protocol):
         transition's, every lane's, new flows and members are not there, flows have the `rev` they
         were seen with (which rises by one). A member's key is part of its id: none is written.
         """
+        ...
+
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        """Write entries of executions whose leases are as shown; answers in the order given.
+
+        The lease is compared with the row, and the row kept from changing, before a key is looked
+        for: whoever lost it leaves no entry behind a decision about that. A key that is there, in
+        the generation that the row says, stays as it is and is answered. Refused ones come back as
+        from `apply`. The row is not written.
+        """
+        ...
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        """Read entries by key, as bytes compare, each ask after its key and up to its limit;
+        answers in the order given, nothing for executions that are not there."""
         ...
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
@@ -207,7 +226,7 @@ class Store(Protocol):
 
     async def purge(self, purge: Purge) -> Purged:
         """Remove executions and flows that are as they were seen, with everything of theirs:
-        bodies, attempts, tags, keys, log lines, edges, groups, open lines.
+        bodies, attempts, tags, keys, log lines, entries, edges, groups, open lines.
 
         An execution whose key is still alive stays, and so does what was changed since. Cursors
         that stand before a removed line are `CursorExpired` from then on.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, assert_never
 
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -59,6 +60,8 @@ class Verb(StrEnum):
     INSERT = "insert"
     CLAIM = "claim"
     APPLY = "apply"
+    APPEND = "append"
+    ENTRIES = "entries"
     COMMIT = "commit"
     COMMIT_EACH = "commit_each"
     PENDING = "pending"
@@ -177,6 +180,12 @@ class FaultyStore:
         return await self._call(
             Verb.APPLY, lambda: self.inner.apply(transitions, now_ms, urgent=urgent)
         )
+
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        return await self._call(Verb.APPEND, lambda: self.inner.append(batch, now_ms))
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        return await self._call(Verb.ENTRIES, lambda: self.inner.entries(asks))
 
     async def commit(self, changes: Changeset, now_ms: int) -> bool:
         require_exact(inexact(changes))

@@ -33,7 +33,7 @@ RUN = (
     *(f"tests/store/postgres/test_old_{name}.py" for name in ("lines", "snapshots", "timers")),
     *("-k", "postgres"),
 )
-GROWING = EXECUTIONS | {"flow", "edge", "edge_group", "line"}
+GROWING = EXECUTIONS | {"flow", "edge", "edge_group", "line", "entry"}
 # What an operator asks for when the statistics say nothing: how many rows a table has.
 COUNTS = "SELECT count(*) FROM"
 

@@ -17,6 +17,10 @@ PLANS: dict[str, tuple[str, ...]] = {
     "edge_leaving_few": ("edge by edge_leaving (flow=? AND upstream=?)",),
     "edge_resolve": ("edge by PRIMARY KEY (flow=? AND downstream=? AND grp=? AND upstream=?)",),
     "edge_whole": ("edge by PRIMARY KEY (flow=?)", "sorts"),
+    "entry_append": (_HEAD,),
+    "entry_insert": (_HEAD,),
+    "entry_read": ("entry by PRIMARY KEY (n=? AND generation=? AND topic=? AND key>?)", _HEAD),
+    "entry_there": ("entry by PRIMARY KEY (n=? AND generation=? AND topic=? AND key=?)", _HEAD),
     "execution_claim": (_ROW,),
     "execution_departing": ("execution by execution_purge (purge_ms<?)",),
     "execution_due": ("execution by execution_due (due_ms<?)",),
@@ -100,7 +104,15 @@ PLANS: dict[str, tuple[str, ...]] = {
     "payload_load": (_HEAD, "payload by INTEGER PRIMARY KEY (rowid=?)"),
     "purge_attempt": ("attempt by PRIMARY KEY (n=?)",),
     "purge_edge": ("edge by PRIMARY KEY (flow=? AND downstream=?)", _ROW),
+    "purge_entry": ("entry by PRIMARY KEY (n=?)",),
+    "purge_entry_count": ("entry by PRIMARY KEY (n=?)", "sorts"),
+    "purge_entry_left": ("entry by PRIMARY KEY (n=?)",),
+    "purge_entry_some": (
+        "entry by PRIMARY KEY (n=? AND generation<?)",
+        "entry by PRIMARY KEY (n=?)",
+    ),
     "purge_execution": (_ROW,),
+    "purge_execution_left": (_ROW,),
     "purge_floor": ("log by log_execution (n=?)", "meta by PRIMARY KEY (name=?)"),
     "purge_flow": ("flow by PRIMARY KEY (id=?)",),
     "purge_flow_left": ("flow by PRIMARY KEY (id=?)",),
@@ -123,4 +135,12 @@ PLANS: dict[str, tuple[str, ...]] = {
 SMALL = ("walks meta", "walks shift", "walks sqlite_sequence")
 
 # Below these a few rows are sorted: those that were asked for, or flows whose timers have passed.
-SORTED = {"edge_leaving", "edge_entering", "edge_whole", "flow_due", "flow_tally", "line_due"}
+SORTED = {
+    "edge_leaving",
+    "edge_entering",
+    "edge_whole",
+    "flow_due",
+    "flow_tally",
+    "line_due",
+    "purge_entry_count",
+}

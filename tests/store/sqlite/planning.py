@@ -52,6 +52,8 @@ _ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "edge_insert": (EDGE_NAMES, len(EDGE_NAMES)),
     "edge_resolve": ((), 9),
     "group_upsert": (GROUP_NAMES, len(GROUP_NAMES)),
+    "entry_append": ((), 8),
+    "entry_insert": ((), 5),
 }
 _STEP = re.compile(r"(SEARCH|SCAN) (\w+)(?: USING (.*?))?(?: LEFT-JOIN)?$")
 _BY = re.compile(r"(?:COVERING )?(?:INDEX )?(.*)")

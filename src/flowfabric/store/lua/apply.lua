@@ -18,8 +18,7 @@ local function guarded(shape, front)
   local row, is_held, seen = read_front(front), true, nil
   if shape.token then
     seen = row.epoch
-    is_held = row.state == 'active' and row.lease_token == shape.token
-      and string.find(shape.reasons, row.reason, 1, true) and row.lease_until_ms ~= nil
+    is_held = holds_lease(row, shape.token, shape.reasons)
   end
   local is_queued = READY[row.state] or READY[shape.state]
   return {
@@ -52,14 +51,14 @@ end
 local LINE_CELLS = 4
 
 -- An id, the epoch or revision seen, the shape, and how many more cells: the result, the line of a
--- flow, tags.
+-- flow, entries, tags.
 local function read_change(scope, cells, position, shapes)
   local uuid, shape = cells[position], shapes[cells[position + 2]]
   local extra, past = position + 4, position + 4 + cells[position + 3]
   local item = {
     scope = scope, uuid = uuid, seen = cells[position + 1], shape = shape,
     key = scope.base .. ':x:' .. uuid, text = false, last = false, guard = false, flow = '',
-    home = '', attempt = false, tried = false, result = false, line = false, tags = false,
+    home = '', attempt = false, tried = false, result = false, line = false, tags = false, entries = false,
     past = past,
   }
   if shape.number then
@@ -70,6 +69,9 @@ local function read_change(scope, cells, position, shapes)
   end
   if shape.has_line then
     item.line, extra = extra, extra + LINE_CELLS
+  end
+  if shape.has_entries then
+    item.entries, extra = extra, extra + 1 + cells[extra] * ENTRY_CELLS
   end
   if extra < past then
     item.tags = extra
@@ -151,7 +153,7 @@ local function write(scope, cells, item)
     plan = planned(scope, shape, guard)
     guard.plan = plan
   end
-  follow(scope, plan, item, body)
+  local text = follow(scope, plan, item, body)
   if item.attempt then
     write_attempt(scope, item)
   end
@@ -160,6 +162,10 @@ local function write(scope, cells, item)
   end
   if item.line then
     put_line(scope, slice(cells, item.line, LINE_CELLS))
+  end
+  if item.entries then
+    local first, count = item.entries + 1, cells[item.entries]
+    put_entries(scope.base, uuid, text, plan.row.epoch or 0, cells, first, count)
   end
 end
 

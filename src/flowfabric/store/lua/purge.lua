@@ -3,7 +3,7 @@
 -- Everything is looked at before anything is removed. Lines of the feed go by age: up to the last
 -- line of whoever went.
 
-local OWN = {':x:', ':payload:', ':tags:', ':log:'}
+local OWN = {':x:', ':payload:', ':tags:', ':log:', ':entry:'}
 local OWN_OF_MEMBER = {':edges:', ':groups:'}
 local OWN_OF_FLOW = {
   ':flow:', ':members:', ':leaving:', ':line:', ':lines:', ':later:', ':tally:',

@@ -29,6 +29,7 @@ from flowfabric.store.postgres.rows import (
     cell,
     columns_of,
     encode,
+    entries_text,
     head_of_json,
     lane_of,
 )
@@ -145,6 +146,7 @@ def _shape_of(transitions: Sequence[Transition], *, with_lines: bool) -> Shape:
         lines=with_lines and any(t.log is not None for t in transitions),
         attempts=any(t.attempt is not None for t in transitions),
         outbox=any(t.line is not None for t in transitions),
+        entries=any(t.entries for t in transitions),
     )
 
 
@@ -169,6 +171,8 @@ def _given(transitions: Sequence[Transition], shape: Shape) -> dict[str, Argumen
     if shape.outbox:
         rows = [cells_of(t.line) if t.line else _NO_LINE for t in transitions]
         given.update(zip((f"out_{c}" for c in LINE), columns_of(rows, len(LINE)), strict=True))
+    if shape.entries:
+        given["entries"] = [entries_text(t.entries) for t in transitions]
     return given
 
 

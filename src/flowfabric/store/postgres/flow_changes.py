@@ -16,7 +16,7 @@ from flowfabric.store.postgres.changes import NO_ATTEMPT, detail
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.store.postgres.flow_rows import member_cells, rows_of
 from flowfabric.store.postgres.flow_statements import PARTS, Moves, Shape
-from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, encode
+from flowfabric.store.postgres.rows import Cell, Row, attempt_cells, encode, entries_text
 from flowfabric.store.postgres.statements import Argument
 
 T = TypeVar("T")
@@ -143,6 +143,7 @@ def _moves(numbered: Numbered) -> Iterator[tuple[Moves, _Rows]]:
             columns,
             attempts=any(move.attempt is not None for _, _, move in found),
             tags=any(move.tags for _, _, move in found),
+            entries=any(move.entries for _, _, move in found),
         )
         yield moves, _Rows([which for which, _, _ in found], list(_move_cells(moves, found)))
 
@@ -157,6 +158,8 @@ def _move_cells(kind: Moves, found: Sequence[tuple[int, int, Transition]]) -> It
             row += attempt_cells(attempt) if attempt else NO_ATTEMPT
         if kind.tags:
             row += (encode(tags).decode() if tags else None,)
+        if kind.entries:
+            row += (entries_text(move.entries),)
         yield row
 
 

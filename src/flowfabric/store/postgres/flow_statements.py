@@ -23,7 +23,15 @@ from flowfabric.store.postgres.flow_rows import (
     listed,
 )
 from flowfabric.store.postgres.rows import sql_type
-from flowfabric.store.postgres.statements import HELD, SEEN, Statement, Statements, apart, numbered
+from flowfabric.store.postgres.statements import (
+    HELD,
+    SEEN,
+    Statement,
+    Statements,
+    apart,
+    numbered,
+    told_of,
+)
 
 KEPT = {f"kept_{name}": sql_type(name) for name in ATTEMPT_COLUMNS}
 
@@ -79,13 +87,14 @@ def _patch(names: Iterable[str], kinds: Mapping[str, str]) -> str:
 
 
 class Moves(NamedTuple):
-    """Changes of executions that are guarded alike and name the same columns; `attempts`, `tags`:
-    some of them have such."""
+    """Changes of executions that are guarded alike and name the same columns; `attempts`, `tags`,
+    `entries`: some of them have such."""
 
     held: bool
     columns: tuple[str, ...]
     attempts: bool
     tags: bool
+    entries: bool = False
 
     @property
     def guard(self) -> Mapping[str, str]:
@@ -95,7 +104,9 @@ class Moves(NamedTuple):
     @property
     def beside(self) -> Mapping[str, str]:
         """What is written to other tables, of some of them."""
-        return (KEPT if self.attempts else {}) | ({"tags": "text"} if self.tags else {})
+        texts = {"tags": self.tags, "entries": self.entries}
+        kept = KEPT if self.attempts else {}
+        return {**kept, **{name: "text" for name, is_there in texts.items() if is_there}}
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -189,13 +200,15 @@ class FlowStatements(Statements):
 
     def _move(self, part: str, moves: Moves) -> str:
         beside = self.kept_attempts(part) if moves.attempts else ""
+        if moves.entries:
+            beside += self.fill("apply_entries", applied=part)
         return self.fill(
             "moves_write",
             part=part,
             given=_given(part, {"given_id": "text", **moves.written}),
             kept=_KEEP,
             patch="".join(f"{name} = g.to_{name}, " for name in moves.columns),
-            more_g="".join(f", g.{name}" for name in moves.beside),
+            more_g=told_of(moves.beside),
             beside=beside + (self.fill("moves_tags", part=part) if moves.tags else ""),
         )
 

@@ -27,8 +27,9 @@ async def purge(connection: Connection, call: Call, wanted: Purge) -> Purged:
         "flows": [each.id for each in wanted.flows],
         "flow_revs": [each.rev for each in wanted.flows],
         "members": wanted.members,
+        "entries": wanted.entries,
     }
     statement = call.sql.named("purge")
     record = answered(await statement.fetch(connection, arguments), call)[0]
     kept = dict(zip(record["kept"], record["kept_until_ms"], strict=True))
-    return Purged(record["gone"], kept, record["members"])
+    return Purged(record["gone"], kept, record["members"], record["staying"])

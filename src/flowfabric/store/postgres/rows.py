@@ -12,6 +12,7 @@ from operator import attrgetter
 
 import msgspec
 
+from flowfabric.core.entries import Entry
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Attempt, Ended, Execution, Lane, Lease, Malformed
 from flowfabric.core.states import State
@@ -33,6 +34,7 @@ _NUMBERS = frozenset(
         "retry_count",
         "reclaim_count",
         "replay_count",
+        "generation",
         "failures",
         "progress_pct",
     }
@@ -142,6 +144,17 @@ def attempt_of(id: ExecutionId, cells: Sequence[Cell]) -> Attempt:
 
 def tags_of(text: str | None) -> dict[str, str]:
     return dict(sorted(_tags.decode(text).items())) if text else {}
+
+
+def entries_text(entries: Sequence[Entry]) -> str | None:
+    """What a transition carries, as one text; nothing for nothing."""
+    if not entries:
+        return None
+    rows = [
+        {"topic": each.topic, "key": each.key, "place": each.n, "body": each.body.hex()}
+        for each in entries
+    ]
+    return encode(rows).decode()
 
 
 def lane_of(record: Record) -> Lane:

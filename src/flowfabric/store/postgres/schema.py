@@ -24,7 +24,7 @@ from flowfabric.store.upkeep import Size
 
 TABLES = (
     *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log", "migration"),
-    *("flow", "edge", "edge_group", "line", "shift"),
+    *("flow", "edge", "edge_group", "line", "shift", "entry"),
 )
 COUNTED_MAX = 1_000_000
 

@@ -7,7 +7,7 @@ statement's text depends on column names only, never on values, so that few are 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ NOW = "coalesce(:clock_ms::bigint, floor(extract(epoch FROM clock_timestamp()) *
 # What a guard compares with the row.
 HELD = {"held_epoch": "bigint", "held_token": "text", "held_reasons": "text"}
 SEEN = {"seen_rev": "bigint"}
+# An execution that entries are appended to: its guard, and which of the entries are its own.
+APPEND = {"given_id": "text", **HELD, "first": "bigint", "last": "bigint"}
 
 _ARGUMENT = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 
@@ -61,7 +63,8 @@ def apart(columns: Mapping[str, str], part: str = "") -> str:
 class Shape(NamedTuple):
     """What the changes of one statement have in common.
 
-    `alike`: every row gets the same values. `lines`, `attempts`, `outbox`: some rows have one.
+    `alike`: every row gets the same values. `lines`, `attempts`, `outbox`, `entries`: some rows
+    have one.
     """
 
     held: bool
@@ -70,6 +73,7 @@ class Shape(NamedTuple):
     lines: bool
     attempts: bool
     outbox: bool = False
+    entries: bool = False
 
 
 class Statements:
@@ -82,6 +86,7 @@ class Statements:
         self.claim = lru_cache(maxsize=8)(self._claim)
         self.due = lru_cache(maxsize=1)(self._due)
         self.insert = lru_cache(maxsize=4)(self._insert)
+        self.append = lru_cache(maxsize=1)(self._append)
 
     def fill(self, name: str, **parts: str) -> str:
         return _bare(SQL[name]).format(schema=self.schema, now=NOW, heads=HEADS, **parts)
@@ -98,6 +103,7 @@ class Statements:
                 name,
                 clock=self.clock(),
                 life=self.fill("log_life"),
+                emptied=self.fill("purge_entries"),
                 way=way,
                 attempts=", ".join(f"a.{column}" for column in ATTEMPT_COLUMNS),
                 of_attempt=columns,
@@ -142,6 +148,15 @@ class Statements:
         )
         return numbered(text)
 
+    def _append(self) -> Statement:
+        text = self.fill(
+            "entry_append",
+            clock=self.clock(),
+            guard=self.fill("guard_held"),
+            asked=apart(APPEND),
+        )
+        return numbered(text)
+
     def kept_attempts(self, applied: str) -> str:
         """The part that keeps the attempts of what was applied by the part of this name."""
         values = ", ".join(f"kept_{c}" for c in ATTEMPT_COLUMNS)
@@ -160,6 +175,8 @@ class Statements:
             beside |= {f"kept_{c}": sql_type(c) for c in ATTEMPT_COLUMNS}
         if shape.outbox:
             beside |= {f"out_{name}": kind for name, kind in LINE.items()}
+        if shape.entries:
+            beside["entries"] = "text"
         every = {**guard, **beside}
         parts = self.fill("apply_lines") if shape.lines else ""
         if shape.attempts:
@@ -167,6 +184,8 @@ class Statements:
         if shape.outbox:
             values = ", ".join(f"out_{name}" for name in LINE)
             parts += self.fill("apply_outbox", line_columns=", ".join(LINE), line_values=values)
+        if shape.entries:
+            parts += self.fill("apply_entries", applied="applied")
         value = ":to_{0}::{1}" if shape.alike else "g.given_{0}"
         text = self.fill(
             "execution_apply",
@@ -174,13 +193,19 @@ class Statements:
             arrays=apart(every),
             more_t="".join(f", t.{name}" for name in beside),
             more_l="".join(f", l.{name}" for name in beside),
-            more_g="".join(f", g.{name}" for name in beside),
+            more_g=told_of(beside),
             guard=self.fill("guard_held" if shape.held else "guard_seen"),
             patch="".join(f"{c} = {value.format(c, sql_type(c))}, " for c in shape.columns),
             beside=parts,
             notify=self._notify("applied"),
         )
         return numbered(text)
+
+
+def told_of(beside: Collection[str]) -> str:
+    """What a change tells of the rows it wrote, for what is written beside them."""
+    names = "".join(f", g.{name}" for name in beside)
+    return f"{names}, e.generation" if "entries" in beside else names
 
 
 def _bare(text: str) -> str:

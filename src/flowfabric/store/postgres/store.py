@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -50,6 +51,7 @@ from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_o
 from flowfabric.store.postgres import changes as writing
 from flowfabric.store.postgres import (
     claims,
+    entries,
     flow_changes,
     flow_reads,
     flow_turns,
@@ -299,6 +301,17 @@ class PostgresStore:
         except Undone:
             return False
         return True
+
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        refuse_doubles([append.id for append in batch])
+        if not batch:
+            await self._refuse_skew(now_ms)
+            return []
+        call = self._call(now_ms, Hint())
+        return await self._write(lambda connection: entries.append(connection, call, batch))
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        return await self._read(lambda connection: entries.read(connection, self.sql, asks))
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         call = self._call(turn.now_ms, Hint())

@@ -228,6 +228,8 @@ UNION ALL SELECT 'table attempt', 'rows of it belong to nobody', count(*) FROM {
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
 UNION ALL SELECT 'table tag', 'rows of it belong to nobody', count(*) FROM {schema}.tag AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
+UNION ALL SELECT 'table entry', 'rows of it belong to nobody', count(*) FROM {schema}.entry AS x
+WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
 UNION ALL SELECT 'table log', 'rows of it belong to nobody', count(*) FROM {schema}.log AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
 UNION ALL SELECT 'table edge', 'rows of it belong to nobody', count(*) FROM {schema}.edge AS x

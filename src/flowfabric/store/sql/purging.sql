@@ -144,10 +144,10 @@ SELECT e.id, e.rev, json_build_array({flow_columns})::text FROM (
     SELECT i.id, max(i.until_ms) AS until_ms FROM {schema}.idempotency AS i
     WHERE i.id = ANY (ARRAY(SELECT id COLLATE "default" FROM locked WHERE is_alone))
     GROUP BY i.id HAVING max(i.until_ms) > :now_ms::bigint
-), victim AS MATERIALIZED (SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive)
-), emptied AS MATERIALIZED (
+){emptied}, emptied AS MATERIALIZED (
     SELECT o.id FROM owner AS o
     WHERE (SELECT count(*) FROM member AS m WHERE m.flow = o.id) <= :members::bigint
+      AND NOT EXISTS (SELECT FROM member AS m JOIN staying AS s ON s.id = m.id WHERE m.flow = o.id)
 ), unlogged AS (
     DELETE FROM {schema}.log WHERE n = ANY (ARRAY(SELECT n FROM victim)) RETURNING xid, seq
 ), unkeyed AS (DELETE FROM {schema}.idempotency
@@ -172,8 +172,32 @@ SELECT c.now_ms, c.fits,
        ARRAY(SELECT id FROM victim WHERE is_alone UNION ALL SELECT id FROM emptied) AS gone,
        ARRAY(SELECT id FROM alive ORDER BY id) AS kept,
        ARRAY(SELECT until_ms FROM alive ORDER BY id) AS kept_until_ms,
-       (SELECT count(*) FROM victim WHERE NOT is_alone) AS members
+       (SELECT count(*) FROM victim WHERE NOT is_alone) AS members,
+       (SELECT count(*) FROM staying) AS staying
 FROM clock AS c
+
+-- name: purge_entries@postgres
+-- The part of a removal that takes entries first, so many at most; executions that have some left
+-- stay, and are not as they were seen any more. Nobody else changes what is locked, so that rows can
+-- be named by where they are.
+, candidate AS MATERIALIZED (
+    SELECT n, id, is_alone FROM locked WHERE id NOT IN (SELECT id FROM alive) ORDER BY n
+), going AS MATERIALIZED (
+    SELECT c.n, x.at FROM candidate AS c CROSS JOIN LATERAL (
+        SELECT y.ctid AS at FROM {schema}.entry AS y WHERE y.n = c.n
+        ORDER BY y.n, y.generation, y.topic, y.key LIMIT :entries::bigint + 1
+    ) AS x LIMIT :entries::bigint + 1
+), full_at AS MATERIALIZED (
+    SELECT CASE WHEN count(*) > :entries::bigint THEN max(n) END AS n FROM going
+), victim AS MATERIALIZED (
+    SELECT c.n, c.id, c.is_alone FROM candidate AS c CROSS JOIN full_at AS f
+    WHERE f.n IS NULL OR c.n < f.n OR NOT EXISTS (SELECT FROM {schema}.entry AS y WHERE y.n = c.n)
+), staying AS MATERIALIZED (SELECT id FROM candidate WHERE id NOT IN (SELECT id FROM victim)
+), unentered AS (
+    DELETE FROM {schema}.entry WHERE ctid = ANY (ARRAY(SELECT at FROM going LIMIT :entries::bigint))
+), risen AS (
+    UPDATE {schema}.execution SET rev = rev + 1 WHERE id = ANY (ARRAY(SELECT id FROM staying))
+)
 
 -- name: floor_reset@postgres
 -- On another server the numbers of transactions begin anew, and no cursor from before is good.

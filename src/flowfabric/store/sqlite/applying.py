@@ -18,14 +18,14 @@ from flowfabric.core.transition import (
     guard_holds,
 )
 from flowfabric.store.sqlite import changes as sql
-from flowfabric.store.sqlite import flow_changes
+from flowfabric.store.sqlite import entries, flow_changes
 from flowfabric.store.sqlite.reads import current_rows
 from flowfabric.store.sqlite.statements import Part, run_all, run_guarded, run_part
 
 
 def apply_parts(transitions: Sequence[Transition], now_ms: int) -> list[Part]:
     """All that is written if every guard holds."""
-    beside, log = sql.beside_part(transitions), sql.log_part(sql.told(transitions), now_ms)
+    beside, log = _beside_part(transitions), sql.log_part(sql.told(transitions), now_ms)
     return [*sql.patch_parts(transitions), beside, log]
 
 
@@ -52,6 +52,12 @@ def apply(
     ]
 
 
+def _beside_part(transitions: Sequence[Transition]) -> Part:
+    """What goes with patches: attempts, tags, lines of the outbox, entries."""
+    beside = sql.beside_statements(transitions)
+    return Part([*beside, *entries.insert_statements(transitions)])
+
+
 def commit_parts(batch: Sequence[Changeset], now_ms: int) -> list[Part]:
     """All that is written if every guard holds, but for lanes; what has a guard comes first, and
     the log in one go, whoever has something to say."""
@@ -63,7 +69,7 @@ def commit_parts(batch: Sequence[Changeset], now_ms: int) -> list[Part]:
         *sql.patch_parts(transitions),
         *flow_changes.owner_parts(batch),
         *sql.new_parts(members),
-        sql.beside_part(transitions),
+        _beside_part(transitions),
         flow_changes.owned_part(batch),
         sql.log_part(log, now_ms),
     ]

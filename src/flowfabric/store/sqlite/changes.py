@@ -232,18 +232,16 @@ def _patches(is_held: bool, names: tuple[str, ...], group: Sequence[Transition])
     return many(statement, rows, names=names, is_timed=True)
 
 
-def beside_part(transitions: Sequence[Transition]) -> Part:
-    """What goes with patches: attempts, tags, lines of the outbox."""
+def beside_statements(transitions: Sequence[Transition]) -> list[Statement]:
+    """What goes with patches beside entries: attempts, tags, lines of the outbox."""
     attempts = [attempt_row(t.attempt) for t in transitions if t.attempt is not None]
     tags = [(t.id, key, value) for t in transitions if t.tags for key, value in t.tags.items()]
     lines = [t.line for t in transitions if t.line is not None]
-    return Part(
-        [
-            *many("attempt_upsert", attempts, names=ATTEMPT_COLUMNS),
-            *many("tag_upsert", tags),
-            *many("line_upsert", lines, names=LINE_NAMES),
-        ]
-    )
+    return [
+        *many("attempt_upsert", attempts, names=ATTEMPT_COLUMNS),
+        *many("tag_upsert", tags),
+        *many("line_upsert", lines, names=LINE_NAMES),
+    ]
 
 
 def told(transitions: Sequence[Transition]) -> list[LogRow]:

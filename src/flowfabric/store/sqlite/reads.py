@@ -44,12 +44,12 @@ _AFTER_ALL_IDS = "\x7f"
 def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
     if not (want.payload or want.tags or want.attempts):
         return _load(connection, want)
-    with _one_look(connection):
+    with one_look(connection):
         return _load(connection, want)
 
 
 @contextmanager
-def _one_look(connection: sqlite3.Connection) -> Iterator[None]:
+def one_look(connection: sqlite3.Connection) -> Iterator[None]:
     """Several statements that see the same moment."""
     connection.execute("BEGIN")
     try:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -53,6 +54,7 @@ from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
 from flowfabric.store.sqlite import (
     applying,
+    entries,
     flow_changes,
     flow_reads,
     purging,
@@ -330,6 +332,18 @@ class SqliteStore:
             )
         self.hints.publish(hint)
         return answers
+
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        refuse_doubles([append.id for append in batch])
+        refuse_skew(self._clock, self.caller_clock, now_ms)
+        ready = entries.append_part(batch)
+        return await self._write(
+            lambda connection: entries.append(connection, batch, ready, self._clock.now_ms()),
+            rows=ready.changes or 1,
+        )
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        return await self._read(lambda connection: entries.read(connection, asks))
 
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         refuse_skew(self._clock, self.caller_clock, turn.now_ms)

@@ -34,7 +34,7 @@ _STRAY = {
     "flow": "SELECT count(*) FROM flow WHERE typeof(id) <> 'text'",
     **{
         table: f"SELECT count(*) FROM {table} WHERE n NOT IN (SELECT n FROM execution)"  # noqa: S608
-        for table in ("payload", "attempt", "tag", "log")
+        for table in ("payload", "attempt", "tag", "entry", "log")
     },
     **{
         table: f"SELECT count(*) FROM {table} WHERE flow NOT IN (SELECT id FROM flow)"  # noqa: S608

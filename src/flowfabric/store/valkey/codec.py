@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from flowfabric.core.entries import Append, Appended, Kept
 from flowfabric.core.flow.model import MISSING
 from flowfabric.core.ids import ExecutionId, execution_id
 from flowfabric.core.model import (
@@ -24,9 +25,11 @@ from flowfabric.core.model import (
     Shift,
 )
 from flowfabric.core.retention import Purged
+from flowfabric.core.transition import Rejected
 from flowfabric.store.damage import (
     MISSING_PAYLOAD,
     in_column,
+    kept_or_damaged,
     known_key,
     lane_or_shut,
     shift_or_free,
@@ -311,3 +314,30 @@ def scanned(reply: Any) -> tuple[str, list[str]]:
     cursor, keys = reply
     found = [key.decode(errors="surrogateescape") for key in keys]
     return cursor.decode(), [key for key in found if key.isprintable() or key.isascii()]
+
+
+def appended_of(append: Append, told: Any) -> Appended | Rejected:
+    is_written, rest = told
+    if not is_written:
+        return Rejected(append.id, readable(append.id, rest))
+    return Appended(append.id, tuple(kept_of(member) for _, member in rest))
+
+
+def kept_of(member: bytes) -> Kept:
+    """Cells as far as they are there; a number that is none is left as it is."""
+    cells: list[bytes | None] = [*member.split(b"\0", 5), *[None] * 5]
+    generation, topic, key, epoch, n, body = cells[:6]
+    return kept_or_damaged(
+        (_words(topic), _words(key), body, _digits(generation), _digits(epoch), _digits(n))
+    )
+
+
+def _words(cell: bytes | None) -> str | bytes | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return cell
+
+
+def _digits(cell: bytes | None) -> int | bytes | None:
+    return int(cell) if cell is not None and cell.isdigit() else cell

@@ -21,7 +21,19 @@ PROTOCOL = 2
 # under the first one there were several layouts that nothing tells apart.
 OLDEST = 2
 PARTS = (
-    *("record", "lib", "plan", "insert", "apply", "claim", "read", "flow", "graph", "purge"),
+    *(
+        "record",
+        "lib",
+        "plan",
+        "entry",
+        "insert",
+        "apply",
+        "claim",
+        "read",
+        "flow",
+        "graph",
+        "purge",
+    ),
     *("verify", "shared"),
 )
 # Parts whose names no other part uses: a function can have only so many of them.

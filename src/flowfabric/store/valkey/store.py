@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, PartitionCounts
@@ -54,6 +55,7 @@ from flowfabric.store.valkey.codec import (
     shifts_of,
     time_of,
 )
+from flowfabric.store.valkey.entries import Entries
 from flowfabric.store.valkey.feed import Log
 from flowfabric.store.valkey.flows.codec import flags_of
 from flowfabric.store.valkey.flows.reading import FlowReading
@@ -99,6 +101,7 @@ class ValkeyStore:
         self._hinting = Hinting(self.caller, self.keys)
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
+        self._entries = Entries(self.caller, self.keys)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
         self._purging = Purging(self.caller, self.keys, self._hinting)
         self._verifying = Verifying(self.caller, self.keys, self._hinting)
@@ -284,6 +287,14 @@ class ValkeyStore:
         self._tell(hint_of_changes(done))
         return answers
 
+    async def append(self, batch: Sequence[Append], now_ms: int) -> list[Appended | Rejected]:
+        refuse_doubles([append.id for append in batch])
+        if not batch:
+            await self._refuse_skew(now_ms)
+            return []
+        self._known_counts()
+        return await self._entries.append(batch, self._moment(now_ms))
+
     async def pending(self, turn: Turn) -> list[Pending | Unreadable]:
         counts = self._known_counts()
         if turn.limit < 1:
@@ -316,6 +327,10 @@ class ValkeyStore:
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         self._known_counts()
         return await self._reading.endings(ids)
+
+    async def entries(self, asks: Sequence[Topic]) -> list[list[Kept]]:
+        self._known_counts()
+        return await self._entries.read(asks, self._moment(0))
 
     async def due(self, now_ms: int, limit: int) -> DueBatch:
         self._known_counts()

@@ -34,6 +34,7 @@ KINDS = {
     "tags": "tag",
     "key": "idempotency",
     "log": "log",
+    "entry": "entry",
     "feed": "feed",
     "ids": "ids",
     "ready": "ready",

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from flowfabric.core.entries import Entry
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.model import Attempt, Secretive, Submission, Value
 from flowfabric.core.transition import Changeset, Held, Transition
@@ -179,7 +180,19 @@ def lanes_call(keys: Keys, changes: Changeset, moment: Moment) -> Call:
 
 def result_size(transition: Transition) -> int:
     attempt = transition.attempt
-    return len(attempt.result) if attempt is not None and attempt.result is not None else 0
+    size = len(attempt.result) if attempt is not None and attempt.result is not None else 0
+    return (
+        size + sum(len(entry.body) for entry in transition.entries) if transition.entries else size
+    )
+
+
+def entry_cells(entries: Sequence[Entry]) -> list[Packed]:
+    """How many there are, and those: the name, the writer's order and the body of each."""
+    cells: list[Packed] = [len(entries)]
+    for entry in entries:
+        name = string_of(f"{entry.topic}\0{entry.key}\0".encode())
+        cells += (name, str(entry.n), string_of(entry.body))
+    return cells
 
 
 class Pressed(NamedTuple):
@@ -229,6 +242,8 @@ class Shapes:
             extra.append(string_of(attempt.result))
         if transition.line is not None:
             extra += line_cells(transition.line)
+        if transition.entries:
+            extra += entry_cells(transition.entries)
         if transition.tags:
             extra += (text for tag in transition.tags.items() for text in tag)
         # The epoch of a lease, or the revision that was seen.
@@ -242,10 +257,10 @@ _about: Callable[[Attempt], tuple[object, ...]] = attrgetter(
 
 
 def _alike(transition: Transition) -> tuple[object, ...]:
-    """Everything but who it is about, what was seen of it, its result, line and tags."""
-    attempt, has_line = transition.attempt, transition.line is not None
+    """Everything but who it is about, what was seen of it, its result, line, entries and tags."""
+    attempt, extra = transition.attempt, (transition.line is not None, bool(transition.entries))
     about = attempt and (_about(attempt), attempt.result is None)
-    return (transition.guard.compared[1:], transition.patch, transition.log, about, has_line)
+    return (transition.guard.compared[1:], transition.patch, transition.log, about, extra)
 
 
 # What the functions look at, in what is new and in what changes.
@@ -277,6 +292,7 @@ class _Shape(Secretive, frozen=True, kw_only=True, omit_defaults=True):
     number: int | None = None
     has_result: bool = False
     has_line: bool = False
+    has_entries: bool = False
 
 
 def _shape(transition: Transition) -> _Shape:
@@ -299,6 +315,7 @@ def _shape(transition: Transition) -> _Shape:
         number=None if attempt is None else attempt.attempt,
         has_result=attempt is not None and attempt.result is not None,
         has_line=transition.line is not None,
+        has_entries=bool(transition.entries),
     )
 
 

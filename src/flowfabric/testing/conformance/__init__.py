@@ -64,6 +64,8 @@ _PARTS = (
     "flows_pending",
     "flows_looking",
     "purging",
+    "entries",
+    "entries_beside",
     "flows_finding",
 )
 

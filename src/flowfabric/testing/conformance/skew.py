@@ -7,17 +7,19 @@ from functools import partial
 
 import pytest
 
+from flowfabric.core.entries import Append, Entry
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Submission
 from flowfabric.core.states import LaneState
-from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.core.transition import Changeset, Held, LaneChange
 from flowfabric.errors import ClockSkew, StoreUnavailable
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import LANE, OTHER_TOKEN, ask, execution_id, order, submissions
+from flowfabric.testing.build import LANE, OTHER_TOKEN, TOKEN, ask, execution_id, order, submissions
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import contents, put, put_and_take
+from flowfabric.testing.conformance.steps import TOPIC, contents, put, put_and_take
 
+NOTE = Entry(TOPIC, "key", b"")
 Write = Callable[[int], Awaitable[object]]
 
 
@@ -45,10 +47,12 @@ async def writes(store: Store, clock: VirtualClock) -> dict[str, Write]:
         ),
         "apply": lambda now_ms: store.apply([complete(lease, late_ms, b"")], now_ms),
         "urgent apply": partial(store.apply, [complete(lease, late_ms, b"")], urgent=True),
+        "append": partial(store.append, [Append(lease.id, Held(1, TOKEN), (NOTE,))]),
         "commit": partial(store.commit, changes),
         "commit of lanes": partial(store.commit, lanes),
         "empty insert": partial(store.insert, []),
         "empty apply": partial(store.apply, []),
+        "empty append": partial(store.append, []),
         "empty commit": partial(store.commit, Changeset()),
         "repeated claim": lambda now_ms: store.claim(ask(now_ms, repeated=True)),
     }
@@ -62,10 +66,11 @@ WRITING = (
     "claim of one",
     "apply",
     "urgent apply",
+    "append",
     "commit",
     "commit of lanes",
 )
-VERBS = (*WRITING, "empty insert", "empty apply", "empty commit", "repeated claim")
+VERBS = (*WRITING, "empty insert", "empty apply", "empty append", "empty commit", "repeated claim")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from flowfabric.core.entries import Kept, Topic
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import (
@@ -31,6 +32,8 @@ T = TypeVar("T")
 Corrupter = Callable[[ExecutionId], Awaitable[None]]
 
 ALL = 1_000_000
+# The topic that tests write to when it does not matter which.
+TOPIC = "notes"
 FAR_MS = 10**14
 
 
@@ -42,6 +45,7 @@ class Contents(NamedTuple):
     timers: list[Execution | Malformed]
     events: list[Event]
     lanes: list[Lane]
+    entries: list[list[Kept]]
 
 
 async def contents(store: Store) -> Contents:
@@ -53,6 +57,7 @@ async def contents(store: Store) -> Contents:
         (await store.due(FAR_MS, ALL)).rows,
         await store.tail(Feed(limit=ALL)),
         await store.lanes("", ALL),
+        await store.entries([Topic(id, TOPIC) for id in ids]),
     )
 
 

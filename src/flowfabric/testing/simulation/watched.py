@@ -161,7 +161,7 @@ class WatchedStore(MemoryStore):
     @property
     def written(self) -> int:
         """How many lines the log has ever had."""
-        return self._last
+        return self._log.last
 
     def waiting_for_replays(self) -> list[ExecutionId]:
         """Members that only an operator can help: all they wait for is over in this generation."""
