@@ -8,8 +8,10 @@ import logging
 from flowfabric.app import App
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
+from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.carried import Carrier
 from flowfabric.core.explain import Explanation
+from flowfabric.core.failures import FailureReport
 from flowfabric.core.flow.summary import FlowSnapshot
 from flowfabric.core.model import Event, Lease
 from flowfabric.core.policy import Exponential, Fixed, RetryPolicy
@@ -45,6 +47,7 @@ __version__ = VERSION
 
 __all__ = [
     "App",
+    "AttemptRecord",
     "Call",
     "Carrier",
     "Conflict",
@@ -58,6 +61,7 @@ __all__ = [
     "ExecutionNotFound",
     "Explanation",
     "Exponential",
+    "FailureReport",
     "Fixed",
     "FlowFabricError",
     "FlowHandle",

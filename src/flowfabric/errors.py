@@ -310,9 +310,10 @@ class ExecutionEnded(FlowFabricError):
 
 
 class ExecutionFailed(ExecutionEnded):
-    """The execution failed."""
+    """The execution failed. `traceback`: that of the worker, empty if no exception was kept."""
 
     code = "failed"
+    traceback: str = ""
 
 
 class ExecutionCancelled(ExecutionEnded):

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from flowfabric import App, Context, ExecutionFailed, Fixed, LeaseLost, RetryPolicy
+from flowfabric.worker.attempt_log import AttemptLog
 from tests.app.stage import Gate, running
 
 AT_ONCE = RetryPolicy(max_retries=3, backoff=Fixed(delay_ms=1))
@@ -96,7 +97,9 @@ async def test_progress_of_lost_work_is_refused(app: App) -> None:
     async with running(app):
         handle = await work.start()
         await gate.reached.wait()
-        context = Context(await app.engine.adopt(handle.id), app.engine.progress)
+        lease = await app.engine.adopt(handle.id)
+        kept = AttemptLog(lease, app.engine.clock.now_ms, lambda: None)
+        context = Context(lease, app.engine.progress, kept)
         await context.progress(50)
         await app.engine.revoke(handle.id)
         with pytest.raises(LeaseLost):

@@ -108,7 +108,14 @@ async def test_a_failure_is_raised_with_its_category_and_reason(app: App) -> Non
         with pytest.raises(ExecutionFailed, match="no such city") as failed:
             await handle.result()
         status = await handle.status()
-    assert failed.value.details == {"category": "not_found", "reason": "no such city"}
+    assert failed.value.details == {
+        "category": "not_found",
+        "reason": "no such city",
+        "type": "TaskError",
+        "message": "no such city",
+        "notes": [],
+        "members": [],
+    }
     assert failed.value.code == "failed"
     assert (status.outcome_category, status.outcome_detail) == ("not_found", "no such city")
 

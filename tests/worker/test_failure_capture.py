@@ -14,6 +14,7 @@ from flowfabric.core.failures import (
     decode_report,
     encode_report,
 )
+from flowfabric.errors import TaskError
 from flowfabric.worker.failure_capture import FRAMES, report_of, type_name
 
 
@@ -66,6 +67,7 @@ def test_a_report_has_type_message_traceback_and_notes() -> None:
 def test_a_type_is_named_with_its_module() -> None:
     assert type_name(OutOfStock()) == f"{__name__}.OutOfStock"
     assert type_name(KeyError()) == "KeyError"
+    assert type_name(TaskError("a")) == "TaskError"
 
 
 def test_causes_are_in_the_traceback() -> None:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from flowfabric.client.failing import error_of
 from flowfabric.client.results import Results
+from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.duration import duration_ms
 from flowfabric.core.explain import Explanation
 from flowfabric.core.ids import ExecutionId
@@ -15,23 +17,9 @@ from flowfabric.core.refusal import not_found
 from flowfabric.core.states import SHAPE, Outcome, PublicState
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
-from flowfabric.errors import (
-    ExecutionCancelled,
-    ExecutionEnded,
-    ExecutionExpired,
-    ExecutionFailed,
-    ExecutionSkipped,
-    ResultTimeout,
-)
+from flowfabric.errors import ResultTimeout
 
 R_co = TypeVar("R_co", covariant=True)
-
-_ENDINGS: dict[Outcome, type[ExecutionEnded]] = {
-    Outcome.FAILED: ExecutionFailed,
-    Outcome.CANCELLED: ExecutionCancelled,
-    Outcome.EXPIRED: ExecutionExpired,
-    Outcome.SKIPPED: ExecutionSkipped,
-}
 
 HISTORY_PAGE = 1_000
 
@@ -53,7 +41,7 @@ class Handle(Generic[R_co]):
     async def result(self, timeout_seconds: float | None = None) -> R_co:
         """Wait for the end. Returns what the task returned, or raises how else it ended."""
         if timeout_seconds is None:
-            return self._value(await self._results.wait(self.id))
+            return await self._value(await self._results.wait(self.id))
         limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
         try:
             async with asyncio.timeout(limit):
@@ -63,16 +51,16 @@ class Handle(Generic[R_co]):
                 f"execution {self.id} has not ended in {limit} s",
                 hint="it goes on; ask again, or ask `explain` what it waits for",
             ) from None
-        return self._value(ended)
+        return await self._value(ended)
 
-    def _value(self, ended: Ended) -> R_co:
-        outcome = SHAPE[ended.state].outcome
-        if outcome is Outcome.SUCCESS:
+    async def _value(self, ended: Ended) -> R_co:
+        if SHAPE[ended.state].outcome is Outcome.SUCCESS:
             return self._decode(ended.result)
-        raise _ENDINGS[outcome](
-            f"execution {ended.id} {ended.state}: {ended.detail or outcome}",
-            details={"category": ended.category, "reason": ended.detail},
-        )
+        raise await error_of(self._engine, ended)
+
+    async def attempts(self) -> list[AttemptRecord]:
+        """Every attempt, oldest first, with the exception that ended it and what it logged."""
+        return await self._engine.read.attempt_records(self.id)
 
     async def status(self) -> Snapshot:
         """What is known about it now."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from flowfabric.core import exact, names
+from flowfabric.core.attempt_record import failure_entry
 from flowfabric.core.duration import instant_ms
 from flowfabric.core.endings import Ending, attempt_of, cancelled_on_return, ended, is_unwanted
 from flowfabric.core.failures import FailureReport
@@ -317,7 +318,8 @@ def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = Tru
             {"reason": detail, "category": category, "pause_ms": pause},
         )
     end = end_of(lease.head, patch, now_ms) if leaves_line else None
-    return Transition(lease.id, guard, Writer.WORKER, patch, line, attempt, line=end)
+    kept = (failure_entry(lease.head, failure.report),) if failure.report else ()
+    return Transition(lease.id, guard, Writer.WORKER, patch, line, attempt, line=end, entries=kept)
 
 
 def unusable(lease: Lease, now_ms: int) -> Transition:

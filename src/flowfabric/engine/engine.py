@@ -14,6 +14,7 @@ import msgspec
 
 from flowfabric.core import exact, lifecycle, names, refusal
 from flowfabric.core.duration import DURATION_MS_MAX
+from flowfabric.core.entries import Append, Appended, Entry
 from flowfabric.core.ids import (
     ExecutionId,
     PartitionCounts,
@@ -285,6 +286,12 @@ class Engine(Overseeing):
         )
         if isinstance(reply, Rejected):
             raise lease_error(reply.current, lease, now_ms)
+
+    async def append(self, batch: Sequence[tuple[Lease, tuple[Entry, ...]]]) -> list[bool]:
+        """Keep entries of many attempts in one call; False for one whose lease is over."""
+        wanted = [Append(lease.id, lifecycle.working(lease), kept) for lease, kept in batch]
+        replies = await persistently(self.clock, lambda now_ms: self.store.append(wanted, now_ms))
+        return [isinstance(reply, Appended) for reply in replies]
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
         """Say what became of many leases in one call; one refusal spoils no other."""

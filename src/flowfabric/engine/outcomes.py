@@ -13,6 +13,7 @@ import msgspec
 
 from flowfabric.core import lifecycle, refusal
 from flowfabric.core.endings import is_unwanted
+from flowfabric.core.entries import Entry
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Ended, Execution, Lease, Secretive
@@ -24,6 +25,7 @@ from flowfabric.errors import FlowFabricError, StaleLease
 class Completed(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
     result: bytes
+    entries: tuple[Entry, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +34,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     lease: Lease
     failure: Failure
     error: BaseException | None = None
+    entries: tuple[Entry, ...] = ()
 
 
 class Delayed(msgspec.Struct, frozen=True, gc=False):
@@ -39,12 +42,14 @@ class Delayed(msgspec.Struct, frozen=True, gc=False):
 
     lease: Lease
     until_ms: int
+    entries: tuple[Entry, ...] = ()
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
     """Hand the work back; somebody goes on with it as soon as possible."""
 
     lease: Lease
+    entries: tuple[Entry, ...] = ()
 
 
 _COMPLETED = State.COMPLETED
@@ -91,7 +96,15 @@ def decide_or_refuse(
         return error
 
 
-def decide(outcome: Outcome, now_ms: int, *, leaves_line: bool = True) -> Transition:
+def decide(outcome: Outcome, now_ms: int, *, leaves_line: bool) -> Transition:
+    """What follows from the outcome, written together with what the attempt leaves."""
+    transition = _decided(outcome, now_ms, leaves_line=leaves_line)
+    if not outcome.entries:
+        return transition
+    return msgspec.structs.replace(transition, entries=transition.entries + outcome.entries)
+
+
+def _decided(outcome: Outcome, now_ms: int, *, leaves_line: bool) -> Transition:
     match outcome:
         case Completed(lease, result):
             return lifecycle.complete(lease, now_ms, result, leaves_line=leaves_line)
@@ -128,6 +141,11 @@ def refused(outcome: Outcome, row: Execution | None, now_ms: int) -> Finished:
 def about(outcome: Outcome, lease: Lease) -> Outcome:
     """The same outcome of another copy of its lease."""
     return _replace(outcome, lease=lease)
+
+
+def with_entries(outcome: Outcome, entries: tuple[Entry, ...]) -> Outcome:
+    """The same outcome, with what is to be kept of its attempt."""
+    return _replace(outcome, entries=entries)
 
 
 def unwanted_work(

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.explain import Explanation, blocking_detail, explain
+from flowfabric.core.failures import FailureReport
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
 from flowfabric.core.flow.model import MISSING
 from flowfabric.core.flow.views import Sight
@@ -34,6 +36,7 @@ from flowfabric.core.states import (
     Vector,
     vector,
 )
+from flowfabric.engine.attempt_reading import attempt_records, failure_of
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.looking import look_at_whole
 from flowfabric.store.clock import Clock
@@ -145,17 +148,18 @@ class Reading:
     async def attempts(self, id: ExecutionId) -> list[Attempt]:
         """Every attempt, oldest first; the one that runs is read from the head."""
         loaded = await self._load(Want(ids=[id], attempts=True))
+        return [] if loaded is None else _attempts_of(loaded)
+
+    async def attempt_records(self, id: ExecutionId) -> list[AttemptRecord]:
+        """The same, with the exception that ended each and the lines it logged."""
+        loaded = await self._load(Want(ids=[id], attempts=True))
         if loaded is None:
-            return []
-        stored = {attempt.attempt: attempt for attempt in loaded.attempts}
-        head = loaded.head
-        if head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING:
-            stored[head.attempt] = _running(head, stored.get(head.attempt))
-        for number in range(head.attempt + 1):
-            problem = _problem_of(stored.get(number))
-            if problem:
-                raise unreadable(id, f"attempt {number}: {problem}")
-        return [stored[number] for number in sorted(stored)]
+            raise not_found(id)
+        return await attempt_records(self._store, loaded.head, _attempts_of(loaded))
+
+    async def failure(self, id: ExecutionId) -> FailureReport | None:
+        """The exception that ended its last attempt, if one did."""
+        return await failure_of(self._store, (await self.load(id)).head)
 
     async def events(self, feed: Feed) -> list[Event]:
         """Lines of the log after a cursor, a page of them. A line that cannot be read is `Corrupt`
@@ -271,6 +275,19 @@ def _problem_of(attempt: Attempt | None) -> str:
         return MISSING
     is_empty = attempt.lifecycle is AttemptLifecycle.ENDED_SUCCESS and attempt.result is None
     return MISSING_RESULT if is_empty else ""
+
+
+def _attempts_of(loaded: Loaded) -> list[Attempt]:
+    """As they are stored, and the one that runs as the head says."""
+    stored = {attempt.attempt: attempt for attempt in loaded.attempts}
+    head = loaded.head
+    if head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING:
+        stored[head.attempt] = _running(head, stored.get(head.attempt))
+    for number in range(head.attempt + 1):
+        problem = _problem_of(stored.get(number))
+        if problem:
+            raise unreadable(head.id, f"attempt {number}: {problem}")
+    return [stored[number] for number in sorted(stored)]
 
 
 def _running(head: Execution, earlier: Attempt | None) -> Attempt:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.errors import InvalidInput
+from flowfabric.worker.attempt_log import AttemptLog, AttemptLogger
 
 Progress = Callable[[Lease, int | None, str | None], Awaitable[None]]
 
@@ -16,16 +16,18 @@ Progress = Callable[[Lease, int | None, str | None], Awaitable[None]]
 class Context:
     """Passed to a task whose first parameter is annotated with it."""
 
-    def __init__(self, lease: Lease, progress: Progress) -> None:
+    def __init__(self, lease: Lease, progress: Progress, kept: AttemptLog) -> None:
         self._lease = lease
         self._progress = progress
+        self._kept = kept
 
     @cached_property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry the execution, the task and the attempt."""
+    def log(self) -> AttemptLogger:
+        """A logger whose records carry the execution, the task and the attempt. Its lines from
+        INFO upwards are also kept with the attempt: `await handle.attempts()`."""
         head = self._lease.head
         about = {"execution": head.id, "task": head.kind, "attempt": head.attempt}
-        return logging.LoggerAdapter(logging.getLogger("flowfabric.task"), about)
+        return AttemptLogger(about, self._kept)
 
     @property
     def id(self) -> ExecutionId:

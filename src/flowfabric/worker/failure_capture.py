@@ -22,6 +22,7 @@ from flowfabric.core.failures import (
     FailureReport,
     shortened,
 )
+from flowfabric.errors import TaskError
 
 FRAMES = 30
 CHAIN = 10
@@ -44,10 +45,10 @@ def report_of(error: BaseException) -> FailureReport:
 
 
 def type_name(error: BaseException) -> str:
-    """`KeyError`, `shop.errors.OutOfStock`: as a traceback names it."""
+    """`KeyError`, `TaskError`, `shop.errors.OutOfStock`: as people know it."""
     kind = type(error)
     name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__"):
+    if kind.__module__ not in ("builtins", "__main__", TaskError.__module__):
         name = f"{kind.__module__}.{name}"
     return shortened(name, TYPE_CHARS)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from flowfabric.core.carried import Carrier, from_tags
 from flowfabric.core.ids import ExecutionId
@@ -37,15 +37,10 @@ class Restorer:
         asking = asyncio.get_running_loop().create_task(self._engine.read.tags_of(ids))
         self._asked |= {(lease.id, lease.epoch): asking for lease in leases}
 
-    @asynccontextmanager
-    async def restored(self, lease: Lease) -> AsyncIterator[None]:
+    async def enter(self, lease: Lease) -> AbstractContextManager[object] | None:
+        """Before the attempt; what is answered goes to `leave` after it."""
         asked = self._asked.pop((lease.id, lease.epoch), None)
-        entered = None if asked is None else self._enter(await _answer(asked, lease), lease)
-        try:
-            yield
-        finally:
-            if entered is not None:
-                self._leave(entered, lease)
+        return None if asked is None else self._enter(await _answer(asked, lease), lease)
 
     def _enter(
         self, saved: Mapping[str, str], lease: Lease
@@ -62,8 +57,10 @@ class Restorer:
             return None
         return manager
 
-    def _leave(self, entered: AbstractContextManager[object], lease: Lease) -> None:
+    def leave(self, entered: AbstractContextManager[object] | None, lease: Lease) -> None:
         """Without the exception: what became of the attempt is not for the hook to change."""
+        if entered is None:
+            return
         try:
             entered.__exit__(None, None, None)
         except Exception:

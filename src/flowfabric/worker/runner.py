@@ -20,7 +20,7 @@ from flowfabric.core.transition import clip
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
 from flowfabric.engine.slots import context_without_slot
 from flowfabric.errors import Invalid, TaskError, UnknownTask
-from flowfabric.worker.context import Context, Progress
+from flowfabric.worker.context import Context
 from flowfabric.worker.failure_capture import report_of
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.inputs import filled
@@ -36,7 +36,7 @@ CAUSES_LIMIT = 10
 async def run_attempt(
     lease: Lease,
     handler: Handler,
-    progress: Progress,
+    context: Callable[[Lease], Context],
     threads: Executor,
     *,
     passed: Sequence[Passed] = (),
@@ -47,7 +47,7 @@ async def run_attempt(
     except Exception as error:
         # The types are the user's, so reading them runs user code too.
         return Failed(lease, Failure(f"arguments: {told(error)}", BAD_ARGUMENTS, fatal=True))
-    leading = (Context(lease, progress),) if handler.takes_context else ()
+    leading = (context(lease),) if handler.takes_context else ()
     try:
         if handler.is_async:
             result = await cast(Awaitable[object], handler.function(*leading, **arguments))

@@ -27,11 +27,13 @@ from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
 from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.version import VERSION
+from flowfabric.worker.context import Context
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idle import Idle
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
+from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
 from flowfabric.worker.restoring import Restorer
 from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt, unknown_task
@@ -92,6 +94,7 @@ class Worker:
         self._stalls = StallWatch(self.name, handlers)
         self._store = store
         self._restorer = Restorer(engine, carrier)
+        self._lines = LineKeeper(engine)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
@@ -136,6 +139,7 @@ class Worker:
         finally:
             self._engine.hints.unsubscribe(self._hear)
             self._stalls.stop()
+            await self._lines.close()
             await asyncio.to_thread(self._keeper.stop)
             self._threads.shutdown(wait=False)
             self._log.stopped()
@@ -311,15 +315,20 @@ class Worker:
             del self._running[lease.head.id, lease.head.epoch]
             slot.end()
         if outcome is None:
+            self._lines.forget(lease)
             self._keeper.drop([lease])
         else:
-            self._finisher.finish(outcome)
+            self._finisher.finish(self._lines.with_lines(outcome))
 
     async def _run(self, lease: Lease, handler: Handler, passed: Sequence[Passed]) -> Outcome:
-        async with self._restorer.restored(lease):
-            return await run_attempt(
-                lease, handler, self._engine.progress, self._threads, passed=passed
-            )
+        entered = await self._restorer.enter(lease)
+        try:
+            return await run_attempt(lease, handler, self._context, self._threads, passed=passed)
+        finally:
+            self._restorer.leave(entered, lease)
+
+    def _context(self, lease: Lease) -> Context:
+        return Context(lease, self._engine.progress, self._lines.log_of(lease))
 
     def _finished(
         self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
