@@ -50,6 +50,7 @@ STORE_MAY_IMPORT = {
     f"flowfabric.core.{module}"
     for module in (
         "entries",
+        "documents",
         "ids",
         "model",
         "retention",

@@ -54,7 +54,15 @@ def unkept(picture: Picture, told: Acknowledged) -> list[str]:
         end = picture.ends.get(id)
         if end is None or (end.state, end.result) != (State.COMPLETED, result_of(id, epoch)):
             lost.append(f"{id} was completed by epoch {epoch}, and is {end}")
+    found = Counter({each.name: each.rev for each in picture.documents})
+    lost += [f"{name} has no revision {rev}" for name, rev in told.documents if found[name] < rev]
     return lost
+
+
+def half_written(picture: Picture) -> list[str]:
+    """Documents whose words are not those by which they are found: here each has one."""
+    times = Counter(document.name for document in picture.documents)
+    return [name for name, count in times.items() if count != 2]
 
 
 def doubled(picture: Picture) -> list[str]:
@@ -88,7 +96,7 @@ class Lab:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.told = Acknowledged([], [])
+        self.told = Acknowledged([], [], [])
         self.executions = 0
         self._rounds = 0
 
@@ -98,6 +106,7 @@ class Lab:
         heard = await asyncio.to_thread(run_and_kill, str(self.path), victims)
         self.told.submitted.extend(heard.submitted)
         self.told.completed.extend(heard.completed)
+        self.told.documents.extend(heard.documents)
         assert integrity(self.path) == "ok"
         # Past the end of every lease, so that nobody has to wait for them.
         clock = VirtualClock(SystemClock().now_ms() + self._rounds * HOUR_MS)
@@ -116,6 +125,7 @@ class Lab:
         assert await broken_promises(engine.store, clock.now_ms()) == []
         assert unkept(picture, self.told) == []
         assert doubled(picture) == []
+        assert half_written(picture) == []
         self.executions = len(picture.rows)
 
     def __str__(self) -> str:
@@ -137,6 +147,7 @@ async def test_what_was_acknowledged_survives_kills_at_any_moment(
         )
     assert lab.told.submitted
     assert lab.told.completed
+    assert lab.told.documents
     sys.stdout.write(f"{ROUNDS[size]} rounds of {PROCESSES} processes killed: {lab}\n")
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import asyncpg
 import msgspec
 
+from flowfabric.core.documents import Document, scope_of
 from flowfabric.core.flow.model import Edge, Flow, Group, Line
 from flowfabric.core.ids import ExecutionId, partition_of
 from flowfabric.core.model import Attempt, Event, Execution, Lane, Shift
@@ -57,7 +58,7 @@ class Key(msgspec.Struct, frozen=True):
     until_ms: int = 0
 
 
-Beside = Payload | Attempt | Tag | Key | Lane | Shift | Event
+Beside = Payload | Attempt | Tag | Key | Lane | Shift | Event | Document
 Spot = Record | Beside
 
 # What names a record is how it is found; the model calls some columns otherwise than the tables.
@@ -73,6 +74,7 @@ COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Line: names_of(Line),
     Lane: ("state", "rev"),
     Shift: ("owner", "until_ms", "report"),
+    Document: ("rev", "due_ms", "words", "body"),
     Event: ("at_ms", "kind", "state", "attempt", "epoch", "detail"),
 }
 _RENAMED = {"group": "grp", "join": "joins"}
@@ -123,6 +125,9 @@ def _row(spot: Spot) -> _Row:
             return _Row("idempotency", {"namespace": spot.namespace, "key": spot.key})
         case Lane() | Shift():
             return _Row(type(spot).__name__.lower(), {"name": spot.name})
+        case Document():
+            named = {"kind": spot.kind, "namespace": spot.namespace, "name": spot.name}
+            return _Row("document", named)
         case Event():
             return _Row("log", {"n": spot.execution, "kind": spot.kind})
         case _:
@@ -135,7 +140,7 @@ class _Memory:
         self._plain = RawMemory(store)
 
     async def write(self, spot: Spot, column: str, cell: Cell) -> bool:
-        if not isinstance(spot, Execution | Flow | Edge | Group | Line):
+        if not isinstance(spot, Execution | Flow | Edge | Group | Line | Document):
             return False
         cells = {**msgspec.structs.asdict(spot), column: cell}
         try:
@@ -258,6 +263,10 @@ class _Valkey:
             case Shift():
                 parts: dict[str, Cell] = {"owner": b"x", "until_ms": b"0", "report": b"{}"}
                 return await self._join("duties", spot.name, *{**parts, column: cell}.values())
+            case Document():
+                if cell is None:
+                    return False
+                await self._call("HSET", self._document(spot), column, cell)
             case Key() | Event():
                 return False
         return True
@@ -295,6 +304,12 @@ class _Valkey:
             case _:
                 return False
         return True
+
+    def _document(self, spot: Document) -> str:
+        number = scope_of(spot.kind, spot.namespace, self._store._known_counts().flow)
+        kind, space = spot.kind, spot.namespace
+        shelf = f"{len(kind.encode())}:{kind}:{len(space.encode())}:{space}"
+        return f"{self._store.keys.partition(number)}:doc:{shelf}:{spot.name}"
 
     def _key(self, id: ExecutionId, what: str) -> str:
         return f"{self._store.keys.partition(partition_of(id))}:{what}:{uuid_of(id)}"

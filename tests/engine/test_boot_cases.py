@@ -52,7 +52,7 @@ async def test_a_fresh_file_has_every_migration_and_every_table(tmp_path: Path) 
     raw.close()
     assert version == len(migrations("sqlite")) > 0
     solo = {"execution", "payload", "attempt", "tag", "idempotency", "lane", "log"}
-    assert tables >= solo | {"flow", "edge", "edge_group", "line", "shift", "meta"}
+    assert tables >= solo | {"flow", "edge", "edge_group", "line", "shift", "meta", "document"}
 
 
 @pytest.mark.case("BC-016")

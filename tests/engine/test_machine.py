@@ -20,6 +20,7 @@ from flowfabric.core.transition import Held, Seen
 from flowfabric.store import Store, memory, open_store
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.memory_log import LogBook
+from flowfabric.store.memory_timers import TimerBook
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.driver import Broken
 from flowfabric.testing.machine import play
@@ -60,10 +61,10 @@ FEW = PartitionCounts(flow=16)
 
 # Histories and steps beside the memory store; a server takes longer for each.
 SIZES = {
-    "sqlite": {"small": (25, 40), "long": (500, 60)},
-    "postgres": {"small": (15, 50), "long": (200, 60)},
-    "valkey": {"small": (15, 50), "long": (300, 60)},
-    "valkey-cluster": {"small": (12, 50), "long": (200, 60)},
+    "sqlite": {"small": (25, 50), "long": (500, 60)},
+    "postgres": {"small": (18, 60), "long": (200, 60)},
+    "valkey": {"small": (18, 60), "long": (300, 60)},
+    "valkey-cluster": {"small": (15, 60), "long": (200, 60)},
 }
 PROGRESS_EVERY = 50
 
@@ -130,7 +131,7 @@ def stale_entries_in_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def timers_that_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryStore, "_is_armed", lambda store, timer: True)
+    patch.setattr(TimerBook, "_is_armed", lambda book, timer, rows: True)
 
 
 def forgotten_line(patch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ MADE = Path(__file__).with_name("made")
 SUMS = MADE / "SHA256SUMS"
 POSTGRES_TABLES = (
     *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log"),
-    *("flow", "edge", "edge_group", "line", "shift"),
+    *("flow", "edge", "edge_group", "line", "shift", "entry", "document"),
+    "document_word",
 )
 DELAY_MS = 60_000
 # The first version of each kind of store whose file has a flow in it.

@@ -69,6 +69,10 @@ WIDTHS = {
     "edge_insert": len(EDGE_NAMES),
     "edge_resolve": 9,
     "group_upsert": len(GROUP_NAMES),
+    "document_put": 7,
+    "document_delete": 3,
+    "document_word_delete": 3,
+    "document_word_insert": 4,
 }
 
 NAMES = {

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from flowfabric.core.documents import AnyDocument
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import (
     AttemptKind,
@@ -366,10 +367,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class DueBatch(msgspec.Struct, frozen=True):
-    """Rows whose timer has passed, oldest first, and when the next one will."""
+    """Rows and documents whose timer has passed, soonest first, and when the next one will."""
 
     rows: list[Execution | Malformed]
     next_ms: int | None
+    documents: list[AnyDocument] = msgspec.field(default_factory=list)
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):

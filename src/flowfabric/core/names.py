@@ -22,6 +22,8 @@ REQUEST_BYTES_MAX = 64
 TOKEN_BYTES_MAX = 256
 NOTE_BYTES_MAX = 256
 IDEMPOTENCY_KEY_BYTES_MAX = 512
+KIND_BYTES_MAX = 64
+DOCUMENT_BYTES_MAX = 256
 TAG_KEY_BYTES_MAX = 128
 TOPIC_BYTES_MAX = 64
 ENTRY_KEY_BYTES_MAX = 512
@@ -134,6 +136,21 @@ def note(text: object, field: str) -> str:
 def group_name(text: object, field: str = "group") -> str:
     """What a member waits for is called so: 1 to 256 bytes of any text but NUL."""
     return _sized(text, field, NOTE_BYTES_MAX)
+
+
+def kind_name(text: object, field: str = "kind") -> str:
+    """The name of a kind of documents: 1 to 64 bytes without whitespace or control characters."""
+    return _word(text, field, KIND_BYTES_MAX)
+
+
+def document_name(text: object, field: str = "name") -> str:
+    """1 to 256 bytes of any text but NUL."""
+    return _sized(text, field, DOCUMENT_BYTES_MAX)
+
+
+def index_word(text: object, field: str = "words") -> str:
+    """By which documents are found: 1 to 256 bytes of any text but NUL."""
+    return _sized(text, field, DOCUMENT_BYTES_MAX)
 
 
 def argument_path(text: object, field: str = "argument") -> str:

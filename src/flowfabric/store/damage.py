@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.core.documents import UNREADABLE_REV, AnyDocument, DamagedDocument, Document
 from flowfabric.core.entries import Kept
 from flowfabric.core.flow.model import Unreadable
 from flowfabric.core.ids import ExecutionId, parse_execution_id
@@ -135,6 +136,22 @@ def kept_or_damaged(cells: Sequence[object]) -> Kept:
 
 
 _Kept = tuple[str, str, bytes, int, int, int]
+
+
+def document_or_damaged(cells: Sequence[object]) -> AnyDocument:
+    """A document from its cells in the order of the record."""
+    try:
+        return msgspec.convert(cells, Document)
+    except msgspec.ValidationError as error:
+        return damaged_document(cells, problem_of(error, names_of(Document)))
+
+
+def damaged_document(cells: Sequence[object], problem: str) -> DamagedDocument:
+    kind, namespace, name, rev = cells[:4]
+    known = rev if type(rev) is int else UNREADABLE_REV
+    return DamagedDocument(str(kind), str(namespace), str(name), known, problem)
+
+
 _LINE = ("at_ms", "kind", "state", "attempt", "epoch", "detail")
 _Line = tuple[int, str, str, int, int, str]
 _STATES: dict[object, State] = {state.value: state for state in State}

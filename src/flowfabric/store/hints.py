@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from flowfabric.core.documents import Put
 from flowfabric.core.flow.model import Line
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Ended, Execution, Submission
@@ -75,6 +76,12 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
         flows=tuple(dict.fromkeys(line.flow for line in lines)),
         lines=tuple(lines),
     )
+
+
+def hint_of_puts(batch: Iterable[Put], *, passing: bool) -> Hint:
+    """Nothing for those that need not wake anybody."""
+    due = [put.due_ms for put in batch if put.due_ms is not None]
+    return Hint() if passing else Hint(due_ms=min(due, default=None))
 
 
 def hint_of_changes(batch: Sequence[Changeset]) -> Hint:

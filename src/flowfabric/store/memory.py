@@ -10,11 +10,12 @@ import threading
 from collections.abc import Sequence
 from operator import itemgetter
 
+from flowfabric.core.documents import AnyDocument, Document, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.changes import Note
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
-from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
+from flowfabric.core.ids import ExecutionId, PartitionCounts
 from flowfabric.core.model import (
     Attempt,
     Claim,
@@ -33,7 +34,7 @@ from flowfabric.core.model import (
     Submission,
     Want,
 )
-from flowfabric.core.retention import Departing, Departure, Purge, Purged
+from flowfabric.core.retention import Departing, Purge, Purged
 from flowfabric.core.states import CLAIMABLE, State
 from flowfabric.core.transition import (
     Applied,
@@ -48,16 +49,18 @@ from flowfabric.core.transition import (
     patched,
     refuse_doubles,
     refuse_doubles_in,
-    shift_taken,
 )
 from flowfabric.forking import begin_here_and_in_children, uncut
 from flowfabric.store.clock import Clock, FollowingClock, SystemClock
 from flowfabric.store.cursor import refuse_skew
 from flowfabric.store.damage import MISSING_PAYLOAD, ended, lease_or_unusable, unreadable
-from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.hints import Hints, hint_of, hint_of_changes, hint_of_inserts, hint_of_puts
+from flowfabric.store.memory_documents import DocumentBook
 from flowfabric.store.memory_entries import EntryBook
 from flowfabric.store.memory_flows import FlowBook, Record
 from flowfabric.store.memory_log import LogBook
+from flowfabric.store.memory_rows import departing, fits, take_shifts
+from flowfabric.store.memory_timers import TimerBook
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
 
@@ -88,9 +91,10 @@ class MemoryStore:
         self._shifts: dict[str, Shift] = {}
         self._log = LogBook()
         self._entries = EntryBook()
+        self._documents = DocumentBook()
         self._flows = FlowBook()
         self._ready: dict[tuple[str, str], list[ReadyKey]] = {}
-        self._due: list[tuple[int, ExecutionId]] = []
+        self._timers = TimerBook()
 
     async def migrate(self) -> PartitionCounts:
         return self._counts
@@ -345,17 +349,14 @@ class MemoryStore:
         result = last.result if last else None
         return ended(id, row.state, (row.outcome_detail, row.outcome_category), result)
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
         with self._lock:
             self.trips.add()
-            self._due = sorted(set(filter(self._is_armed, self._due)))
-            rows = [self._seen(id) for at, id in self._due if at <= now_ms]
-            later = (at for at, _ in self._due if at > now_ms)
-            return DueBatch(rows[:limit], next(later, None))
-
-    def _is_armed(self, timer: tuple[int, ExecutionId]) -> bool:
-        row = self._rows.get(timer[1])
-        return row is not None and row.due_ms == timer[0]
+            passed, later = self._timers.look(now_ms, self._rows)
+            rows = [self._seen(id) for id in passed[:limit]]
+            documents, next_ms = self._documents.due(now_ms, limit, kinds)
+            soonest = min((at for at in (later, next_ms) if at is not None), default=None)
+            return DueBatch(rows, soonest, documents)
 
     def _seen(self, id: ExecutionId) -> Execution | Malformed:
         row = self._rows[id]
@@ -370,22 +371,13 @@ class MemoryStore:
     async def find(self, query: Query) -> list[Execution]:
         with self._lock:
             self.trips.add()
-            fitting = (row for row in self._rows.values() if self._fits(row, query))
+            fitting = (
+                row
+                for row in self._rows.values()
+                if fits(row, query, self._tags.get(row.id, {})) and self._flows.is_open(row.flow)
+            )
             found = heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
             return [row for row in found if self._readable(row.id)]
-
-    def _fits(self, row: Execution, query: Query) -> bool:
-        tags = self._tags.get(row.id, {})
-        return (
-            (query.after is None or row.id > query.after)
-            and query.namespace in (None, row.namespace)
-            and query.partition in (None, partition_of(row.id))
-            and query.lane in (None, row.lane)
-            and query.kind in (None, row.kind)
-            and (not query.states or row.state in query.states)
-            and query.tags.items() <= tags.items()
-            and self._flows.is_open(row.flow)
-        )
 
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
@@ -395,12 +387,7 @@ class MemoryStore:
     async def departing(self, now_ms: int, limit: int) -> Departing:
         with self._lock:
             self.trips.add()
-            due = sorted(
-                (row.purge_ms, row.id, row.rev)
-                for row in self._rows.values()
-                if row.purge_ms is not None and row.purge_ms <= now_ms
-            )
-            executions = [Departure(id, rev) for _, id, rev in due[:limit]]
+            executions = departing(self._rows.values(), now_ms, limit)
             return Departing(executions, self._flows.departing(now_ms, limit))
 
     async def purge(self, purge: Purge) -> Purged:
@@ -436,16 +423,28 @@ class MemoryStore:
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
 
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        refuse_doubles([str(put.key) for put in batch])
+        with self._lock:
+            self.trips.add()
+            refuse_skew(self._clock, self.caller_clock, now_ms)
+            answers = [self._documents.put(put, now_ms) for put in batch]
+        self.hints.publish(hint_of_puts(batch, passing=passing))
+        return answers
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        with self._lock:
+            self.trips.add()
+            return self._documents.find(query)
+
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         refuse_doubles([ask.name for ask in asks])
         with self._lock:
             self.trips.add()
             refuse_skew(self._clock, self.caller_clock, now_ms)
-            for ask in asks:
-                taken = shift_taken(self._shifts.get(ask.name), ask, now_ms)
-                if taken is not None:
-                    self._shifts[ask.name] = taken
-            return [self._shifts[name] for name in sorted(self._shifts)]
+            return take_shifts(self._shifts, asks, now_ms)
 
     async def unmigrated(self) -> list[str]:
         """Nothing is ever behind what was never written down."""
@@ -462,6 +461,7 @@ class MemoryStore:
                 Size("lane", len(self._lanes), 0),
                 *self._flows.sizes(),
                 *self._entries.sizes(),
+                self._documents.sizes(),
                 *self._log.sizes(),
             ]
 
@@ -469,10 +469,13 @@ class MemoryStore:
         with self._lock:
             self._begin()
 
-    def corrupt(self, record: Record | ExecutionId, problem: str) -> None:
+    def corrupt(self, record: Record | ExecutionId | Document, problem: str) -> None:
         """Make a record unreadable, as a raw client could, or readable again without a problem:
         for tests of what must survive it."""
         with self._lock:
+            if isinstance(record, Document):
+                self._documents.spoil(record, problem)
+                return
             if isinstance(record, str):
                 self._unreadable.pop(record, None)
                 if problem:
@@ -484,8 +487,7 @@ class MemoryStore:
         if row.state in CLAIMABLE:
             queue = self._ready.setdefault((row.namespace, row.lane), [])
             heapq.heappush(queue, _ready_key(row))
-        if row.due_ms is not None:
-            heapq.heappush(self._due, (row.due_ms, row.id))
+        self._timers.arm(row)
         if row.flow:
             self._flows.join(row)
 

@@ -6,10 +6,11 @@ they are functions of the head:
 
     ready     rows whose state is waiting, orphaned or revoked, per namespace and lane,
               highest priority first, then oldest, then smallest id
-    timer     rows with a `due_ms`, soonest first
+    timer     rows and documents with a `due_ms`, soonest first
     members   rows with a `flow`, per flow
     lines     open lines, per flow, by (at_ms, id)
     departing rows and flows with a `purge_ms`, soonest first
+    words     documents by their words, per kind and namespace
 
 A flow owns its edges, groups and lines. They are written only by a changeset that also names the
 flow with the `rev` it was seen with, and every such changeset raises it: whoever read anything of
@@ -43,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -198,9 +200,11 @@ class Store(Protocol):
         None for those that are not there."""
         ...
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
-        """Read rows whose timer has passed, soonest first; a row that cannot be read is
-        `Malformed` and does not keep the others back."""
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
+        """Read rows, and documents of these kinds, whose timer has passed, soonest first, `limit`
+        of each at most; one that cannot be read is `Malformed` or `DamagedDocument` and does not
+        keep the others back. Documents with equal times are in the order of kind, namespace and
+        name. Kinds that are not asked for do not count, neither for what is next."""
         ...
 
     async def find(self, query: Query) -> list[Execution]:
@@ -235,6 +239,24 @@ class Store(Protocol):
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         """Read lanes ordered by name, after the given one."""
+        ...
+
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        """Create, write or remove each document that has the revision that was seen; answers in the
+        order given.
+
+        They are independent: a refused one comes back with what refused it, as it was at that
+        moment, and spoils no other. All of one kind and namespace are written as a whole.
+        Repeated, a put that was written is refused with what it wrote. `passing`: nobody is hurt
+        if it goes with the machine, and a timer that is set need not wake anybody.
+        """
+        ...
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        """Read documents of one kind and namespace in the order of their names. One that cannot be
+        read keeps no other back."""
         ...
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:

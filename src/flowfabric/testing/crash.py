@@ -22,6 +22,7 @@ from itertools import count
 from typing import NamedTuple
 from unittest.mock import patch
 
+from flowfabric.core.documents import Document, PutDone, change, create, written
 from flowfabric.core.ids import RANDOM_BITS, ExecutionId, execution_id, uuid7
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Lease
@@ -30,9 +31,11 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.sqlite.file import connect
+from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS
 
 SUBMITTED = "submitted"
 COMPLETED = "completed"
+PUT = "put"
 LANE = "crash"
 TTL_MS = 5_000
 STEPS_PER_TICK = 200
@@ -41,10 +44,12 @@ _POLICY = encode_policy(Policy(retry_policy=RetryPolicy(max_retries=5, backoff=F
 
 
 class Acknowledged(NamedTuple):
-    """What a killed process had been told: ids it submitted, ids it completed, by which epoch."""
+    """What a killed process had been told: ids it submitted, ids it completed, by which epoch;
+    documents that it put, and their revisions."""
 
     submitted: list[ExecutionId]
     completed: list[tuple[ExecutionId, int]]
+    documents: list[tuple[str, int]]
 
 
 def result_of(id: ExecutionId, epoch: int) -> bytes:
@@ -57,8 +62,10 @@ async def work(path: str, seed: int) -> None:
     chance = random.Random(seed)
     engine = Engine(SqliteStore(path))
     await engine.open()
+    document: Document | None = None
     while True:
         await _submit(engine, chance)
+        document = await _put(engine, f"crash-{seed}", document)
         leases = await engine.claim(
             (LANE,),
             chance.randint(1, 40),
@@ -67,6 +74,23 @@ async def work(path: str, seed: int) -> None:
             ttl_ms=TTL_MS,
         )
         await _finish(engine, leases, chance)
+
+
+async def _put(engine: Engine, name: str, seen: Document | None) -> Document | None:
+    """The words change with every put: a document and its words are written together."""
+    now_ms = engine.clock.now_ms()
+    words = DOCUMENT_WORDS[now_ms % 2 :][:1]
+    if seen is None:
+        put = create(DOCUMENT_KINDS[0], engine.namespace, name, body=b"", words=words)
+    else:
+        put = change(seen, body=b"", words=words, due_ms=now_ms)
+    (answer,) = await engine.store.put([put], now_ms)
+    document = written(put, now_ms)
+    if isinstance(answer, PutDone):
+        _say([f"{PUT} {name} {answer.rev}"])
+        return document
+    # A process of the same name put it before.
+    return answer.there if isinstance(answer.there, Document) else None
 
 
 async def _submit(engine: Engine, chance: random.Random) -> None:
@@ -147,13 +171,15 @@ def _follow(path: str, victim: Victim) -> list[str]:
 
 
 def _acknowledged(lines: list[str]) -> Acknowledged:
-    told = Acknowledged([], [])
+    told = Acknowledged([], [], [])
     for line in lines:
         match line.split():
             case [kind, id] if kind == SUBMITTED:
                 told.submitted.append(ExecutionId(id))
             case [kind, id, epoch] if kind == COMPLETED:
                 told.completed.append((ExecutionId(id), int(epoch)))
+            case [kind, name, rev] if kind == PUT:
+                told.documents.append((name, int(rev)))
             case _:
                 raise RuntimeError(f"a process said: {line}")
     return told

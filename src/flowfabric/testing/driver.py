@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
+from flowfabric.core.documents import Document
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.states import LaneState, Reason, State
@@ -56,6 +57,7 @@ class Driver:
         self.handed: dict[tuple[ExecutionId, int], str] = {}
         self.keys: dict[tuple[str, str], tuple[ExecutionId, int]] = {}
         self.lanes_since_ms = 0
+        self.documents: list[Document] = []
         self._picture: Picture | None = None
 
     @property
@@ -95,6 +97,7 @@ class Driver:
         found = {instant for row in self.picture.rows for instant in instants(row)}
         found |= {row.due_ms for row in self.picture.rows if row.due_ms is not None}
         found |= {until_ms for _, until_ms in self.keys.values()}
+        found |= {each.due_ms for each in self.documents if each.due_ms is not None}
         return sorted(instant for instant in found if instant > self.clock.now_ms())
 
     async def pass_time(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, assert_never
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -75,6 +76,8 @@ class Verb(StrEnum):
     TAIL = "tail"
     LANES = "lanes"
     SHIFTS = "shifts"
+    PUT = "put"
+    DOCUMENTS = "documents"
     DEPARTING = "departing"
     PURGE = "purge"
 
@@ -213,8 +216,8 @@ class FaultyStore:
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         return await self._call(Verb.ENDINGS, lambda: self.inner.endings(ids))
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
-        return await self._call(Verb.DUE, lambda: self.inner.due(now_ms, limit))
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
+        return await self._call(Verb.DUE, lambda: self.inner.due(now_ms, limit, kinds))
 
     async def find(self, query: Query) -> list[Execution]:
         return await self._call(Verb.FIND, lambda: self.inner.find(query))
@@ -224,6 +227,14 @@ class FaultyStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._call(Verb.LANES, lambda: self.inner.lanes(after, limit))
+
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        return await self._call(Verb.PUT, lambda: self.inner.put(batch, now_ms, passing=passing))
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        return await self._call(Verb.DOCUMENTS, lambda: self.inner.documents(query))
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         return await self._call(Verb.SHIFTS, lambda: self.inner.shifts(asks, now_ms))

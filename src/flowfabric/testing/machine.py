@@ -40,6 +40,7 @@ from flowfabric.testing import strategies as some
 from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.claiming import Ask, claim, submit
 from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.documents import DocumentWish, place_of, put_documents
 from flowfabric.testing.driver import Driver, require
 from flowfabric.testing.ending import finish_everything
 from flowfabric.testing.holding import NOTHING
@@ -406,6 +407,12 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(name=some.lanes, state=some.lane_states)
     def set_lane(self, name: str, state: LaneState) -> None:
         self._all(f"lane {state}", lambda driver: driver.set_lane(name, state))
+
+    # -- documents ----------------------------------------------------------------------------
+
+    @rule(wishes=st.lists(some.document_wishes, min_size=1, max_size=4, unique_by=place_of))
+    def put_documents(self, wishes: list[DocumentWish]) -> None:
+        self._all("put", lambda driver: put_documents(driver, wishes))
 
     # -- deciding from what was seen before -------------------------------------------------------
 

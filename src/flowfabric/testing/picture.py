@@ -10,16 +10,31 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Ended, Event, Execution, Feed, Lane, Loaded, Query, Want
+from flowfabric.core.model import (
+    DueBatch,
+    Ended,
+    Event,
+    Execution,
+    Feed,
+    Lane,
+    Loaded,
+    Query,
+    Want,
+)
 from flowfabric.store.protocol import Store
 
 ALL = 1_000_000
 FAR_MS = 10**14
+# Made up: no store knows what they mean, and nothing but a machine puts them.
+DOCUMENT_KINDS = ("red", "blue")
+DOCUMENT_WORDS = ("sweet", "sour")
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """Executions with all that is beside them, both indexes of timers, the log, the lanes."""
+    """Executions with all that is beside them, both indexes of timers, the log, the lanes;
+    documents, by name and by word, and those that are due."""
 
     now_ms: int
     loaded: Mapping[ExecutionId, Loaded]
@@ -29,6 +44,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     next_ms: int | None
     log: list[Event]
     lanes: list[Lane]
+    documents: list[AnyDocument]
+    due_documents: DueBatch
 
     @property
     def rows(self) -> list[Execution]:
@@ -50,7 +67,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         tokens of requests, which are random."""
         lines = [msgspec.structs.replace(line, cursor="") for line in self.log]
         loaded = {id: _without_tokens(each) for id, each in self.loaded.items()}
-        return (loaded, self.ends, self.timers, self.overdue, self.next_ms, lines, self.lanes)
+        beside = (lines, self.lanes, self.documents, self.due_documents.documents)
+        return (loaded, self.ends, self.timers, self.overdue, self.next_ms, *beside)
 
 
 def _without_tokens(loaded: Loaded) -> Loaded:
@@ -75,4 +93,13 @@ async def look(store: Store, now_ms: int) -> Picture:
         next_ms=overdue.next_ms,
         log=await store.tail(Feed(limit=ALL)),
         lanes=await store.lanes("", ALL),
+        documents=[
+            document
+            for kind in DOCUMENT_KINDS
+            for word in ("", *DOCUMENT_WORDS)
+            for document in await store.documents(
+                DocumentQuery(kind=kind, namespace="default", word=word, limit=ALL)
+            )
+        ],
+        due_documents=await store.due(now_ms, ALL, DOCUMENT_KINDS),
     )

@@ -23,8 +23,10 @@ from flowfabric.core.policy import (
 from flowfabric.core.states import LaneState, Reason
 from flowfabric.testing.build import order
 from flowfabric.testing.claiming import Ask
+from flowfabric.testing.documents import DocumentWish
 from flowfabric.testing.driver import NAMESPACES
 from flowfabric.testing.picking import LANES, TTLS_MS, Pick
+from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS
 
 CATEGORIES = ("handler_error", "timeout", "odd")
 SPANS_MS = (0, 1, 1_000, 5_000, 30_000)
@@ -140,6 +142,15 @@ picks = st.builds(
     st.integers(0, 3),
 )
 ttls_ms = st.sampled_from(TTLS_MS)
+document_wishes = st.builds(
+    DocumentWish,
+    kind=st.sampled_from(DOCUMENT_KINDS),
+    name=st.sampled_from(("a", "b", "é")),
+    how=st.sampled_from(("create", "change", "change", "change", "remove", "stale")),
+    due_in_ms=st.sampled_from((None, None, -1, 0, 1, 5_000)),
+    words=st.sets(st.sampled_from(DOCUMENT_WORDS)).map(tuple),
+    body=st.binary(max_size=3),
+)
 asks = st.builds(
     Ask,
     lanes=st.sampled_from((LANES, LANES, LANES[::-1], LANES[:1], LANES[1:])),

@@ -33,7 +33,9 @@ RUN = (
     *(f"tests/store/postgres/test_old_{name}.py" for name in ("lines", "snapshots", "timers")),
     *("-k", "postgres"),
 )
-GROWING = EXECUTIONS | {"flow", "edge", "edge_group", "line", "entry"}
+GROWING = EXECUTIONS | {
+    *("flow", "edge", "edge_group", "line", "entry", "document", "document_word")
+}
 # What an operator asks for when the statistics say nothing: how many rows a table has.
 COUNTS = "SELECT count(*) FROM"
 

@@ -6,11 +6,25 @@ A statement that is not here fails the suite: say by which index it goes, or why
 from __future__ import annotations
 
 _HEAD = "execution by sqlite_autoindex_execution_1 (id=?)"
+_DOCUMENT = "document by PRIMARY KEY (kind=? AND namespace=? AND name=?)"
 _ROW = "execution by INTEGER PRIMARY KEY (rowid=?)"
 
 PLANS: dict[str, tuple[str, ...]] = {
     "attempt_load": ("attempt by PRIMARY KEY (n=?)", _HEAD),
     "attempt_upsert": (_HEAD,),
+    "document_delete": (_DOCUMENT,),
+    "document_due": ("document by document_due (kind=? AND due_ms<?)",),
+    "document_list": ("document by PRIMARY KEY (kind=? AND namespace=? AND name>?)",),
+    "document_list_word": (
+        _DOCUMENT,
+        "document_word by document_word_names (kind=? AND namespace=? AND word=? AND name>?)",
+    ),
+    "document_load": (_DOCUMENT,),
+    "document_next_due": ("document by document_due (kind=? AND due_ms>?)",),
+    "document_put": (),
+    "document_revs": (_DOCUMENT,),
+    "document_word_delete": ("document_word by PRIMARY KEY (kind=? AND namespace=? AND name=?)",),
+    "document_word_insert": (),
     "edge_entering": ("edge by PRIMARY KEY (flow=? AND downstream=?)", "sorts"),
     "edge_insert": (),
     "edge_leaving": ("edge by edge_leaving (flow=? AND upstream=?)", "sorts"),

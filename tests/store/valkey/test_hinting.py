@@ -135,9 +135,9 @@ async def test_an_older_hint_does_not_undo_a_newer_one(
     key = f"{store.address.prefix}:{LANE}:version"
     version = await command(store, key, "HGET", key, "5")
     assert isinstance(version, bytes)
-    await store._hinting.tell([Change(LANE, 5, str(int(version) - 1), "")])
+    await store._hinting.tell([Change(LANE, "5", str(int(version) - 1), "")])
     assert set(await hints(store)) == {5}
-    await store._hinting.tell([Change(LANE, 5, str(int(version) + 1), "")])
+    await store._hinting.tell([Change(LANE, "5", str(int(version) + 1), "")])
     assert await hints(store) == {}
 
 

@@ -13,6 +13,15 @@ register('setup', function(keys, args)
   return call('HGETALL', keys[1])
 end)
 
+-- Raise a number among the facts about the store (argument 1) to argument 2, if it is lower.
+register('raise', function(keys, args)
+  local known = tonumber(call('HGET', visit(keys[1]), args[1])) or 0
+  if known < tonumber(args[2]) then
+    call('HSET', keys[1], args[1], args[2])
+  end
+  return 'ok'
+end)
+
 -- Lanes come to be when something is submitted to them.
 register('lane_ensure', function(keys, args)
   local scope = open(keys[1], args)

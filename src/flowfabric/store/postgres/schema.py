@@ -24,7 +24,7 @@ from flowfabric.store.upkeep import Size
 
 TABLES = (
     *("meta", "execution", "attempt", "tag", "idempotency", "lane", "log", "migration"),
-    *("flow", "edge", "edge_group", "line", "shift", "entry"),
+    *("flow", "edge", "edge_group", "line", "shift", "entry", "document", "document_word"),
 )
 COUNTED_MAX = 1_000_000
 

@@ -108,6 +108,7 @@ class Statements:
                 attempts=", ".join(f"a.{column}" for column in ATTEMPT_COLUMNS),
                 of_attempt=columns,
                 no_attempt=nothing,
+                notify=self._notify("written"),
             )
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -47,10 +48,18 @@ from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children
 from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.hints import (
+    Hint,
+    Hints,
+    hint_of,
+    hint_of_changes,
+    hint_of_inserts,
+    hint_of_puts,
+)
 from flowfabric.store.postgres import changes as writing
 from flowfabric.store.postgres import (
     claims,
+    documents,
     entries,
     flow_changes,
     flow_reads,
@@ -336,11 +345,9 @@ class PostgresStore:
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         return await self._read(lambda connection: reads.endings(connection, self.sql, ids))
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
-        floors = self._timers
-        return await self._read(
-            lambda connection: timers.due(connection, self.sql, floors, now_ms=now_ms, limit=limit)
-        )
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
+        floors, ask = self._timers, timers.Ask(now_ms, limit, kinds)
+        return await self._read(lambda connection: timers.due(connection, self.sql, floors, ask))
 
     async def find(self, query: Query) -> list[Execution]:
         return await self._read(lambda connection: reads.find(connection, self.sql, query))
@@ -359,6 +366,19 @@ class PostgresStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, self.sql, after, limit))
+
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        refuse_doubles([str(put.key) for put in batch])
+        hint = hint_of_puts(batch, passing=passing)
+        call = self._call(now_ms, hint)
+        answers = await self._write(lambda connection: documents.put(connection, call, batch))
+        self.hints.publish(hint)
+        return answers
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        return await self._read(lambda connection: documents.find(connection, self.sql, query))
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         refuse_doubles([ask.name for ask in asks])

@@ -459,22 +459,38 @@ LEFT JOIN {schema}.attempt AS a ON a.n = e.n AND a.attempt = e.attempt
 
 -- name: execution_due@postgres
 -- Rows whose timer has passed, soonest first, and when the next one will; both from a time on before
--- which there is nothing. Entries are counted from before the first one is read.
+-- which there is nothing. Entries are counted from before the first one is read. Then documents of
+-- these kinds whose time has come: rows of the answer are of one or of the other.
 WITH before AS MATERIALIZED (
     SELECT {entries} AS entries
 )
-SELECT later.next_ms, {entries} - b.entries AS entries, {heads}
+SELECT later.next_ms, {entries} - b.entries AS entries, later.next_document_ms, d.kind AS kind_of,
+       d.namespace AS namespace_of, d.name, d.rev AS rev_of, d.due_ms AS due_ms_of, d.words, d.body,
+       {heads}
 FROM before AS b CROSS JOIN LATERAL (
     SELECT (
         SELECT x.due_ms FROM {schema}.execution AS x
         WHERE x.due_ms > :later_ms::bigint AND b.entries >= 0 ORDER BY x.due_ms LIMIT 1
-    ) AS next_ms OFFSET 0
-) AS later LEFT JOIN LATERAL (
+    ) AS next_ms, (
+        SELECT min((
+            SELECT x.due_ms FROM {schema}.document AS x
+            WHERE x.kind = k.kind AND x.due_ms > :now_ms::bigint ORDER BY x.due_ms LIMIT 1
+        )) FROM unnest(:kinds::text[]) AS k (kind)
+    ) AS next_document_ms OFFSET 0
+) AS later CROSS JOIN (VALUES (0), (1)) AS half (number) LEFT JOIN LATERAL (
     SELECT * FROM {schema}.execution AS x
     WHERE x.due_ms >= :since_ms::bigint AND x.due_ms <= :now_ms::bigint AND b.entries >= 0
+      AND half.number = 0
     ORDER BY x.due_ms, x.id LIMIT :limit::bigint
-) AS e ON true
-ORDER BY e.due_ms, e.id
+) AS e ON true LEFT JOIN LATERAL (
+    SELECT x.* FROM unnest(:kinds::text[]) AS k (kind) CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.document AS y
+        WHERE y.kind = k.kind AND y.due_ms <= :now_ms::bigint AND half.number = 1
+        ORDER BY y.due_ms, y.namespace, y.name LIMIT :limit::bigint
+    ) AS x
+    ORDER BY x.due_ms, x.kind, x.namespace, x.name LIMIT :limit::bigint
+) AS d ON true
+ORDER BY half.number, e.due_ms, e.id, d.due_ms, d.kind, d.namespace, d.name
 
 -- name: execution_find@postgres
 -- Heads that fit every condition that is set, in order of their ids. One in a state that nobody

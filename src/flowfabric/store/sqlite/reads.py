@@ -18,6 +18,7 @@ from flowfabric.core.model import (
     Query,
     Want,
 )
+from flowfabric.store.sqlite import documents
 from flowfabric.store.sqlite.beside_rows import (
     decode_attempts,
     decode_ends,
@@ -100,10 +101,14 @@ def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[
     return [found.get(id) for id in ids]
 
 
-def due(connection: sqlite3.Connection, now_ms: int, limit: int) -> DueBatch:
-    upcoming = run(connection, "execution_next_due", now_ms).fetchone()[0]
+def due(connection: sqlite3.Connection, now_ms: int, limit: int, kinds: Sequence[str]) -> DueBatch:
+    upcoming: int | None = run(connection, "execution_next_due", now_ms).fetchone()[0]
     found = text_or_rows(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
-    return DueBatch(decode_due(found), upcoming)
+    if not kinds:
+        return DueBatch(decode_due(found), upcoming)
+    passed, later = documents.due(connection, now_ms, limit, kinds)
+    soonest = min((at for at in (upcoming, later) if at is not None), default=None)
+    return DueBatch(decode_due(found), soonest, passed)
 
 
 def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -51,9 +52,17 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children, uncut
 from flowfabric.store.clock import Clock, FollowingClock, Machine
 from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.hints import (
+    Hint,
+    Hints,
+    hint_of,
+    hint_of_changes,
+    hint_of_inserts,
+    hint_of_puts,
+)
 from flowfabric.store.sqlite import (
     applying,
+    documents,
     entries,
     flow_changes,
     flow_reads,
@@ -366,8 +375,8 @@ class SqliteStore:
     async def endings(self, ids: Sequence[ExecutionId]) -> list[Ended | None]:
         return await self._read(lambda connection: reads.endings(connection, ids))
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
-        return await self._read(lambda connection: reads.due(connection, now_ms, limit))
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
+        return await self._read(lambda connection: reads.due(connection, now_ms, limit, kinds))
 
     async def find(self, query: Query) -> list[Execution]:
         return await self._read(lambda connection: reads.find(connection, query))
@@ -394,6 +403,24 @@ class SqliteStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._read(lambda connection: reads.lanes(connection, after, limit))
+
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        refuse_doubles([str(put.key) for put in batch])
+        refuse_skew(self._clock, self.caller_clock, now_ms)
+        hint = hint_of_puts(batch, passing=passing)
+        answers = await self._write(
+            lambda connection: documents.put(connection, batch, now_ms),
+            rows=len(batch),
+            passing=passing,
+            hint=hint,
+        )
+        self.hints.publish(hint)
+        return answers
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        return await self._read(lambda connection: documents.find(connection, query))
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         refuse_doubles([ask.name for ask in asks])

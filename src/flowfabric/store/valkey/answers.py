@@ -10,10 +10,11 @@ from flowfabric.store.valkey.link import Reply
 
 
 class Change(NamedTuple):
-    """What to tell the claimers: how a queue of a partition begins now, nothing if it is empty."""
+    """What to tell the claimers: how a queue of a partition begins now, nothing if it is empty. Of
+    timers of documents the kind follows the number of the partition."""
 
     name: str
-    partition: int
+    partition: str
     version: str
     score: str
 

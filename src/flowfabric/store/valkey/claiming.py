@@ -170,7 +170,7 @@ class Claiming:
                 if len(rows) == count:
                     ends.append(rows[-1])
                 if not rows:
-                    gone.append(Change(hint_name(ask.namespace, lane), number, version, ""))
+                    gone.append(Change(hint_name(ask.namespace, lane), str(number), version, ""))
         await self._hinting.tell(gone)
         ready.sort()
         # Behind the last row of a queue that was not seen whole there may be better ones.

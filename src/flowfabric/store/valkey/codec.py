@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from flowfabric.core.documents import AnyDocument
 from flowfabric.core.entries import Append, Appended, Kept
 from flowfabric.core.flow.model import MISSING
 from flowfabric.core.ids import ExecutionId, execution_id
@@ -28,6 +29,8 @@ from flowfabric.core.retention import Purged
 from flowfabric.core.transition import Rejected
 from flowfabric.store.damage import (
     MISSING_PAYLOAD,
+    damaged_document,
+    document_or_damaged,
     in_column,
     kept_or_damaged,
     known_key,
@@ -200,11 +203,16 @@ def _named(id: ExecutionId, text: bytes | None) -> Execution:
     return head
 
 
-def change_of(reply: Any) -> tuple[str, int, str, str]:
+def change_of(reply: Any) -> tuple[str, str, str, str]:
     """A queue's name, its partition, which version this is, and how it begins."""
     name, partition, version, score = reply
     # A lane that is no text has no claimers who could be told of it.
-    return name.decode(errors="replace"), int(partition), version.decode(), score.decode()
+    return (
+        name.decode(errors="replace"),
+        partition.decode(errors="replace"),
+        version.decode(),
+        score.decode(),
+    )
 
 
 class Peek(NamedTuple):
@@ -220,6 +228,12 @@ class Peek(NamedTuple):
 def peek_of(reply: Any) -> Peek:
     version, due, flows, queues = reply
     return Peek(version.decode(), due.decode(), flows.decode(), [scored(queue) for queue in queues])
+
+
+def firsts_of(reply: Any) -> tuple[str, list[str]]:
+    """Which version of a partition this is, and its first timer of each kind of documents."""
+    version, firsts = reply
+    return version.decode(), [first.decode() for first in firsts]
 
 
 Timer = tuple[int, ExecutionId, Execution | Malformed]
@@ -341,3 +355,48 @@ def _words(cell: bytes | None) -> str | bytes | None:
 
 def _digits(cell: bytes | None) -> int | bytes | None:
     return int(cell) if cell is not None and cell.isdigit() else cell
+
+
+_document_words = msgspec.json.Decoder(tuple[str, ...])
+DocumentTimer = tuple[int, tuple[str, ...], AnyDocument]
+
+
+def document_of(named: tuple[str, ...], cells: Any) -> AnyDocument:
+    """A document from the fields of its hash."""
+    rev, due_ms, words, body = cells
+    row: list[object] = [*named, None, None, (), body]
+    fields: dict[str, tuple[int, Callable[[], object]]] = {
+        "rev": (3, lambda: int(rev)),
+        "due_ms": (4, lambda: int(due_ms) if due_ms else None),
+        "words": (5, lambda: _document_words.decode(words)),
+    }
+    problem = ""
+    for name, (place, read) in fields.items():
+        try:
+            row[place] = read()
+        except (TypeError, ValueError, msgspec.DecodeError) as error:
+            problem = problem or in_column(name, str(error))
+    return damaged_document(row, problem) if problem else document_or_damaged(row)
+
+
+def documents_of(kind: str, namespace: str, reply: Any) -> list[AnyDocument]:
+    """Names with their hashes."""
+    return [
+        document_of((kind, namespace, name.decode(errors="replace")), cells)
+        for name, cells in reply
+    ]
+
+
+def puts_of(reply: Any) -> list[tuple[bool, Any]]:
+    """For each put whether it was written, and else the hash that is there, nothing if none is."""
+    return [(not refused, refused[0] if refused else None) for refused in reply]
+
+
+def documents_due_of(kind: str, reply: Any) -> tuple[str, str, str, list[DocumentTimer]]:
+    """Version, first timer, first timer that has not passed, and documents whose time has come."""
+    version, first, later, rows = reply
+    timers: list[DocumentTimer] = []
+    for namespace, name, due_ms, cells in rows:
+        key = (kind, namespace.decode(errors="replace"), name.decode(errors="replace"))
+        timers.append((int(due_ms), key, document_of(key, cells)))
+    return version.decode(), first.decode(), later.decode(), timers

@@ -14,7 +14,7 @@ from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.valkey.answers import Change
 from flowfabric.store.valkey.calls import Caller, command, function, reading
-from flowfabric.store.valkey.codec import peek_of
+from flowfabric.store.valkey.codec import firsts_of, peek_of
 from flowfabric.store.valkey.writing import Keys, Moment, hint_name
 
 SWEEP_SECONDS = 15.0
@@ -71,11 +71,16 @@ class Hinting:
         if mine:
             await self._sweep(namespace, mine, moment)
 
-    async def sweep_timers(self, moment: Moment) -> None:
-        """For timers and for flows with something to do: one sweep sees both."""
+    async def sweep_timers(self, moment: Moment, kinds: Sequence[str] = ()) -> None:
+        """For timers and for flows with something to do: one sweep sees both. Timers of documents
+        are looked for by their kinds."""
         is_late = self._is_late(DUE)
+        late = [kind for kind in kinds if f"{DUE} {kind}" not in self._seen]
         if DUE not in self._seen or (is_late and await self._is_mine(DUE)):
             await self._sweep("", (), moment)
+            late = list(kinds)
+        if late:
+            await self._sweep_documents(late, moment)
 
     def _is_late(self, name: str) -> bool:
         """Whether it is time to look again; the first time is a while after it was first asked."""
@@ -91,6 +96,22 @@ class Hinting:
         reply = await self._caller.one(command(key, "SET", key, "1", "NX", "PX", pause_ms))
         return reply is not None
 
+    async def _sweep_documents(self, kinds: Sequence[str], moment: Moment) -> None:
+        calls = [
+            reading("document_peek", self._keys.partition(number), *moment.cells, *kinds)
+            for number in range(self._counts.flow)
+        ]
+        self._seen |= {f"{DUE} {kind}" for kind in kinds}
+        changes: list[Change] = []
+        for number, reply in enumerate(await self._caller.all(calls)):
+            version, firsts = firsts_of(reply)
+            changes += [
+                Change(DUE, f"{number} {kind}", version, first)
+                for kind, first in zip(kinds, firsts, strict=True)
+                if first
+            ]
+        await self.tell(changes)
+
     async def _sweep(self, namespace: str, lanes: Sequence[str], moment: Moment) -> None:
         calls = [
             reading("peek", self._keys.partition(number), *moment.cells, namespace, 1, *lanes)
@@ -102,11 +123,11 @@ class Hinting:
         for number, reply in enumerate(await self._caller.all(calls)):
             version, due, flows, queues = peek_of(reply)
             changes += [
-                Change(name, number, version, score)
+                Change(name, str(number), version, score)
                 for name, score in ((DUE, due), (FLOWS, flows))
                 if score
             ]
             for name, heads in zip(names, queues, strict=True):
                 if heads:
-                    changes.append(Change(name, number, version, f"{heads[0][1]:.0f}"))
+                    changes.append(Change(name, str(number), version, f"{heads[0][1]:.0f}"))
         await self.tell(changes)

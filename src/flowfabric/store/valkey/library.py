@@ -16,7 +16,7 @@ from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
-PROTOCOL = 2
+PROTOCOL = 3
 # What a store of an earlier protocol holds is laid out in a way that this program does not know:
 # under the first one there were several layouts that nothing tells apart.
 OLDEST = 2
@@ -34,10 +34,10 @@ PARTS = (
         "graph",
         "purge",
     ),
-    *("verify", "shared"),
+    *("verify", "document", "shared"),
 )
 # Parts whose names no other part uses: a function can have only so many of them.
-CLOSED = frozenset({"claim", "graph", "verify", "shared"})
+CLOSED = frozenset({"claim", "graph", "verify", "document", "shared"})
 
 
 def library_name(protocol: int = PROTOCOL) -> str:
@@ -91,6 +91,16 @@ async def is_loaded(link: Link, place: object, protocol: int = PROTOCOL) -> bool
     found = reply[0] if isinstance(reply, list) and reply else None
     code = library_source(protocol).encode()
     return isinstance(found, list) and any(cell == code for cell in found)
+
+
+async def forget_library(link: Link, place: object, protocol: int) -> None:
+    """Make the server forget an older library; programs that call it look at the floor then."""
+    (known,) = await link.ask([pack("FUNCTION", "LIST", "LIBRARYNAME", library_name(protocol))])
+    if known == []:
+        return
+    (reply,) = await link.ask([pack("FUNCTION", "DELETE", library_name(protocol))])
+    if isinstance(reply, ReplyError) and "not found" not in str(reply):
+        raise unavailable(reply, place)
 
 
 async def load_library(link: Link, place: object, protocol: int = PROTOCOL) -> None:

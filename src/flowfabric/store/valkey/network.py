@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from flowfabric.errors import StoreUnavailable
@@ -20,7 +20,7 @@ from flowfabric.store.valkey.connecting import (
     warn_of_loss,
     warn_of_replicas,
 )
-from flowfabric.store.valkey.library import load_library
+from flowfabric.store.valkey.library import forget_library, load_library
 from flowfabric.store.valkey.link import Link, ReplyError, pack
 from flowfabric.store.valkey.slots import SLOTS, Slots, read_slots, unserved
 from flowfabric.store.valkey.trouble import unavailable
@@ -71,6 +71,12 @@ class Network:
         """Make every server have our functions."""
         for place in self.places():
             await load_library(await self.link(place), place)
+
+    async def forget(self, protocols: Iterable[int]) -> None:
+        """Make every server forget the functions of older protocols."""
+        for place in self.places():
+            for protocol in protocols:
+                await forget_library(await self.link(place), place, protocol)
 
     async def link(self, place: Place) -> Link:
         if not self._is_open:

@@ -1,15 +1,13 @@
-"""The reading verbs: executions by id, what is due, what fits a query, lanes."""
+"""The reading verbs: executions by id, what fits a query, lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import nsmallest
 
 import msgspec
 
 from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
 from flowfabric.core.model import (
-    DueBatch,
     Ended,
     Execution,
     Lane,
@@ -17,22 +15,18 @@ from flowfabric.core.model import (
     Query,
     Want,
 )
-from flowfabric.store.valkey.answers import Change
 from flowfabric.store.valkey.calls import Call, Caller, command, reading
 from flowfabric.store.valkey.codec import (
-    Timer,
-    due_of,
     found_of,
     lanes_of,
     loaded_of,
     rows_of,
-    scored,
     text_of,
     texts_of,
     uuid_of,
 )
 from flowfabric.store.valkey.heads import End, end_of, with_result
-from flowfabric.store.valkey.hinting import DUE, Hinting
+from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.link import Cell, Reply
 from flowfabric.store.valkey.writing import Keys, Moment, parts
 
@@ -105,44 +99,6 @@ class Reading:
             for position, row in zip(part.positions, rows_of(reply), strict=True):
                 rows[position] = row
         return rows
-
-    async def due(self, now_ms: int, limit: int, moment: Moment) -> DueBatch:
-        """Look where hints say that a timer has passed, and where the next one seems to be."""
-        await self._hinting.sweep_timers(moment)
-        key = f"{self._keys.prefix}:{DUE}"
-        reply = await self._caller.one(command(key, "ZRANGE", key, 0, -1, "WITHSCORES"))
-        hints = {int(number): int(score) for number, score in scored(reply)}
-        timers: list[Timer] = []
-        upcoming: dict[int, int] = {}
-        width = 1
-        while True:
-            next_ms = min(upcoming.values(), default=None)
-            sooner = [
-                n for n, at in hints.items() if at <= now_ms or next_ms is None or at < next_ms
-            ]
-            if not sooner:
-                break
-            passed = [number for number in sooner if hints[number] <= now_ms]
-            # Where nothing has passed only the soonest matters. When that is not what it seemed,
-            # others are not either: more of them are looked at each time.
-            look = passed or nsmallest(width, sooner, key=hints.__getitem__)
-            width *= 2
-            calls = [self._due_call(number, now_ms, limit, moment) for number in look]
-            changes: list[Change] = []
-            for number, answer in zip(look, await self._caller.all(calls), strict=True):
-                version, first, later, rows = due_of(number, answer)
-                timers += rows
-                if first != str(hints.pop(number)):
-                    changes.append(Change(DUE, number, version, first))
-                if later:
-                    upcoming[number] = int(later)
-            await self._hinting.tell(changes)
-        timers.sort(key=lambda timer: timer[:2])
-        return DueBatch([row for *_, row in timers[:limit]], min(upcoming.values(), default=None))
-
-    def _due_call(self, number: int, now_ms: int, limit: int, moment: Moment) -> Call:
-        scope = self._keys.partition(number)
-        return reading("due", scope, *moment.cells, now_ms, limit)
 
     async def find(self, query: Query, moment: Moment, counts: PartitionCounts) -> list[Execution]:
         """Partition by partition in the order of their tags, the first pages some at a time: more

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, Put, PutAnswer
 from flowfabric.core.entries import Append, Appended, Kept, Topic
 from flowfabric.core.flow.model import Flow, Unreadable
 from flowfabric.core.flow.views import FlowQuery, Pending, Sight, Turn, View
@@ -41,7 +42,14 @@ from flowfabric.core.transition import (
 from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
-from flowfabric.store.hints import Hint, Hints, hint_of, hint_of_changes, hint_of_inserts
+from flowfabric.store.hints import (
+    Hint,
+    Hints,
+    hint_of,
+    hint_of_changes,
+    hint_of_inserts,
+    hint_of_puts,
+)
 from flowfabric.store.upkeep import Damage, Size, Verified
 from flowfabric.store.valkey.address import Address
 from flowfabric.store.valkey.answers import Answer, answer_of
@@ -55,6 +63,7 @@ from flowfabric.store.valkey.codec import (
     shifts_of,
     time_of,
 )
+from flowfabric.store.valkey.documents import Documents
 from flowfabric.store.valkey.entries import Entries
 from flowfabric.store.valkey.feed import Log
 from flowfabric.store.valkey.flows.codec import flags_of
@@ -65,6 +74,7 @@ from flowfabric.store.valkey.library import PROTOCOL, refuse_protocol
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
+from flowfabric.store.valkey.timers import Ask, Timers
 from flowfabric.store.valkey.trouble import is_passing
 from flowfabric.store.valkey.upkeep import Keeping
 from flowfabric.store.valkey.verifying import Verifying
@@ -100,6 +110,8 @@ class ValkeyStore:
         self._keeping = Keeping(self.network, self.keys)
         self._hinting = Hinting(self.caller, self.keys)
         self._claiming = Claiming(self.caller, self.keys, self._hinting)
+        self._documents = Documents(self.caller, self.keys, self._hinting)
+        self._timers = Timers(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
         self._entries = Entries(self.caller, self.keys)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
@@ -148,8 +160,21 @@ class ValkeyStore:
         call = function("setup", self.keys.shared("meta"), *self._moment(0).cells, *cells)
         found = record(await self.caller.one(call))
         counts = _checked(found, self._wanted, self.address.prefix)
+        await self._upgrade(int(found["protocol"]))
         self._log.open(counts, found["incarnation"])
         return counts
+
+    async def _upgrade(self, made: int) -> None:
+        """First older programs are kept out, then what is stored is brought up to date, and last
+        the store says so: whoever is interrupted begins again."""
+        if made < PROTOCOL:
+            await self._raise("floor")
+            await self.network.forget(range(made, PROTOCOL))
+            await self._raise("protocol")
+
+    async def _raise(self, field: str) -> None:
+        meta = self.keys.shared("meta")
+        await self.caller.one(function("raise", meta, field, PROTOCOL))
 
     async def _check_again(self) -> None:
         """Functions are gone: another server may be in charge, or a newer program at work."""
@@ -332,9 +357,9 @@ class ValkeyStore:
         self._known_counts()
         return await self._entries.read(asks, self._moment(0))
 
-    async def due(self, now_ms: int, limit: int) -> DueBatch:
+    async def due(self, now_ms: int, limit: int, kinds: Sequence[str] = ()) -> DueBatch:
         self._known_counts()
-        return await self._reading.due(now_ms, limit, self._moment(0))
+        return await self._timers.due(Ask(now_ms, limit, kinds), self._moment(0))
 
     async def find(self, query: Query) -> list[Execution]:
         return await self._reading.find(query, self._moment(0), self._known_counts())
@@ -348,6 +373,20 @@ class ValkeyStore:
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._reading.lanes(after, limit)
+
+    async def put(
+        self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
+    ) -> list[PutAnswer]:
+        refuse_doubles([str(put.key) for put in batch])
+        if not batch:
+            await self._refuse_skew(now_ms)
+            return []
+        answers = await self._documents.put(batch, self._moment(now_ms), self._known_counts())
+        self._tell(hint_of_puts(batch, passing=passing))
+        return answers
+
+    async def documents(self, query: DocumentQuery) -> list[AnyDocument]:
+        return await self._documents.find(query, self._moment(0), self._known_counts())
 
     async def shifts(self, asks: Sequence[Shift], now_ms: int) -> list[Shift]:
         refuse_doubles([ask.name for ask in asks])

@@ -53,6 +53,10 @@ KINDS = {
     "lines": "lines",
     "later": "later",
     "flows": "flows",
+    "doc": "document",
+    "docs": "document_names",
+    "word": "document_words",
+    "doc_due": "document_due",
     "": "partition",
 }
 SHARED = "shared"
@@ -73,7 +77,10 @@ class Keeping:
             if not await is_loaded(await self._network.link(place), place)
         ]
         steps = [f"FUNCTION LOAD (flowfabric lib v{PROTOCOL})"] if missing else []
-        return steps if await self._setup() else [*steps, "first start"]
+        found = await self._setup()
+        if not found:
+            return [*steps, "first start"]
+        return [*steps, f"protocol {PROTOCOL}"] if int(found["protocol"]) < PROTOCOL else steps
 
     async def sizes(self) -> list[Size]:
         await self._network.reach()

@@ -56,6 +56,7 @@ _PARTS = (
     "log",
     "lanes",
     "shifts",
+    "documents",
     "hints",
     "skew",
     "crowds",

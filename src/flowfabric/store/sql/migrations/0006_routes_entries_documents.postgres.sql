@@ -13,3 +13,29 @@ CREATE TABLE {schema}.entry (
     body       bytea NOT NULL,
     PRIMARY KEY (n, generation, topic, key)
 );
+
+-- Documents: small named records of any kind, found by name, by word and by time.
+
+CREATE TABLE {schema}.document (
+    kind      text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    name      text COLLATE "C" NOT NULL,
+    rev       bigint NOT NULL,
+    due_ms    bigint,
+    words     text[] NOT NULL,
+    body      bytea NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+);
+
+CREATE INDEX document_due ON {schema}.document (kind, due_ms, namespace, name)
+    WHERE due_ms IS NOT NULL;
+
+CREATE TABLE {schema}.document_word (
+    kind      text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    name      text COLLATE "C" NOT NULL,
+    word      text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, namespace, name, word)
+);
+
+CREATE INDEX document_word_names ON {schema}.document_word (kind, namespace, word, name);

@@ -13,3 +13,28 @@ CREATE TABLE entry (
     body       BLOB    NOT NULL,
     PRIMARY KEY (n, generation, topic, key)
 ) WITHOUT ROWID;
+
+-- Documents: small named records of any kind, found by name, by word and by time.
+
+CREATE TABLE document (
+    kind      TEXT    NOT NULL,
+    namespace TEXT    NOT NULL,
+    name      TEXT    NOT NULL,
+    rev       INTEGER NOT NULL,
+    due_ms    INTEGER,
+    words     TEXT    NOT NULL,
+    body      BLOB    NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+) WITHOUT ROWID;
+
+CREATE INDEX document_due ON document (kind, due_ms, namespace, name) WHERE due_ms IS NOT NULL;
+
+CREATE TABLE document_word (
+    kind      TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    word      TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name, word)
+) WITHOUT ROWID;
+
+CREATE INDEX document_word_names ON document_word (kind, namespace, word, name);

@@ -78,7 +78,7 @@ class FlowReading:
             version, first, ids = waiting_of(answer)
             found += [id for id in ids if _lives_in(id, number, counts)]
             if first != numbers[number]:
-                changes.append(Change(FLOWS, number, version, first))
+                changes.append(Change(FLOWS, str(number), version, first))
         await self._hinting.tell(changes)
         return found
 
