@@ -290,7 +290,9 @@ class Engine(Overseeing):
     async def append(self, batch: Sequence[tuple[Lease, tuple[Entry, ...]]]) -> list[bool]:
         """Keep entries of many attempts in one call; False for one whose lease is over."""
         wanted = [Append(lease.id, lifecycle.working(lease), kept) for lease, kept in batch]
-        replies = await persistently(self.clock, lambda now_ms: self.store.append(wanted, now_ms))
+        replies = await persistently(
+            self.clock, lambda _: self.store.append(wanted, self.clock.now_ms())
+        )
         return [isinstance(reply, Appended) for reply in replies]
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:

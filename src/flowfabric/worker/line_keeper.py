@@ -14,7 +14,6 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Outcome, with_entries
-from flowfabric.errors import FlowFabricError
 from flowfabric.worker.attempt_log import AttemptLog
 
 logger = logging.getLogger("flowfabric.worker")
@@ -67,8 +66,9 @@ class LineKeeper:
             return
         try:
             answers = await self._engine.append([(log.lease, e) for log, e in batch])
-        except FlowFabricError as error:
-            logger.warning("log lines could not be stored yet: %s", error)
+        except Exception as error:
+            # Lines are for people: whatever is wrong with them must not stop the work.
+            logger.warning("log lines could not be stored yet: %r", error)
             return
         for (log, entries), is_written in zip(batch, answers, strict=True):
             log.stored(entries)
