@@ -16,7 +16,7 @@ import pytest
 
 from flowfabric.errors import StoreUnavailable
 from flowfabric.testing.servers import guardian
-from flowfabric.testing.servers.process import Keeper, Program, ServerProcess
+from flowfabric.testing.servers.process import STOP_SECONDS, Keeper, Program, ServerProcess
 
 OWNER = """
     import json, os, sys
@@ -37,7 +37,7 @@ FORKING = """
 """
 # A program that ignores all that can be ignored.
 DEAF = """
-import signal, sys, time
+import signal, sys
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
     signal.signal(number, signal.SIG_IGN)
 open(sys.argv[1], "w").close()
@@ -113,6 +113,22 @@ def test_a_server_that_heeds_no_signal_is_ended_all_the_same(room: Path) -> None
         server.wait_until(ready.exists)
         pid = server.pid
         assert pid is not None
+    assert_gone([pid], room)
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_a_server_that_closes_its_pipe_does_not_outlive_it(room: Path, is_waited_for: bool) -> None:
+    with Keeper() as keeper:
+        ready = keeper.folder / "ready"
+        os.mkfifo(ready)
+        server = ServerProcess(keeper, "deaf")
+        argv = [sys.executable, "-c", f"import os; os.closerange(3, 256)\n{DEAF}", str(ready)]
+        server.start(Program("the deaf", keeper.folder, argv, end_signal=signal.SIGTERM))
+        pid = server.pid
+        assert pid is not None
+        assert ready.read_bytes() == b""
+        if is_waited_for:
+            assert server.wait(STOP_SECONDS) == -signal.SIGKILL
     assert_gone([pid], room)
 
 

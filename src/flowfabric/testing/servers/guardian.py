@@ -84,10 +84,12 @@ class Guardian:
         for charge in self._charges.values():
             charge.process.send_signal(charge.end_signal)
         for charge in self._charges.values():
-            if not _is_over(charge.life, END_SECONDS):
+            is_over = _is_over(charge.life, END_SECONDS)
+            if not is_over:
                 _kill_all(charge.process)
-                _is_over(charge.life, END_SECONDS)
-            charge.process.poll()
+                is_over = _is_over(charge.life, END_SECONDS)
+            if is_over:
+                _reap(charge.process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _request(self) -> Request:
@@ -156,7 +158,7 @@ class Guardian:
             return None
         del self._charges[name]
         os.close(charge.life)
-        return charge.process.wait()
+        return _reap(charge.process)
 
 
 def _limiter(file_limit: int | None) -> Callable[[], None] | None:
@@ -170,6 +172,13 @@ def _limiter(file_limit: int | None) -> Callable[[], None] | None:
 def _is_over(life: int, seconds: float, *, owner: int | None = None) -> bool:
     watched = [life] + ([owner] if owner is not None else [])
     return life in select.select(watched, [], [], seconds)[0]
+
+
+def _reap(process: subprocess.Popen[bytes]) -> int:
+    """The exit code. The pipe closes a moment before its process ends, and a process may close it
+    and run on: only the kill makes sure that this wait is short."""
+    process.kill()
+    return process.wait()
 
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
