@@ -174,10 +174,11 @@ class Changeset(msgspec.Struct, frozen=True, gc=False):
     A scope is a partition, or the lanes: nothing can be written to two of them as a whole.
 
     Of flows: `new_flows` must not be there, `flows` must be as they were seen, `members` (new
-    executions) must not be there. Under these guards `edges` are added, `resolved` are written
-    into edges that are there, `groups` and `lines` are written whole, new or not, `done` are
-    removed, `notes` are appended to the log. All of it is of one flow. A flow that was named
-    without a revision only has to be there; then nothing but lines can be added to it.
+    executions) must not be there. Under these guards `edges` are added (one that is there stays as
+    it is), `resolved` are written into edges that are there, `groups` and `lines` are written
+    whole, new or not, `done` are removed, `notes` are appended to the log. All of it is of one
+    flow. A flow that was named without a revision only has to be there; then nothing but lines can
+    be added to it.
     """
 
     transitions: Sequence[Transition] = ()

@@ -65,7 +65,8 @@ class FlowBook:
         for change in (each for each in changes.flows if each.rev is not None):
             self._patch(change)
         for edge in changes.edges:
-            self._put(edge)
+            if edge.key not in self._entering.get(edge.downstream, {}):
+                self._put(edge)
         for resolution in changes.resolved:
             self._resolve(resolution)
         for group in changes.groups:

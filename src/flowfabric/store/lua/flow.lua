@@ -142,27 +142,29 @@ local function write_flow(scope, cells, flow)
   end
 end
 
--- Flow, downstream, upstream, group, how it was drawn (nothing: it must be there), whether it is
--- pending, and what became of it.
+-- Flow, downstream, upstream, group, how it was drawn (then it is left alone if it is there; nothing:
+-- it must be there), whether it is pending, and what became of it.
 local function write_edge(scope, flow, downstream, upstream, group, drawn, is_pending, ended)
   local key, name = scope.base .. ':edges:' .. downstream, upstream .. ':' .. group
   local index, entry = ':leaving:' .. flow, upstream .. ':' .. downstream .. ':' .. group
-  local is_new = drawn ~= '' and call('HSET', key, 'edge:' .. name, drawn) == 1
-  -- One that was pending is there.
-  local is_there = drawn ~= ''
-    or (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
-  if not is_there and call('HEXISTS', key, 'edge:' .. name) == 0 then
+  local is_written
+  if drawn ~= '' then
+    is_written = call('HSETNX', key, 'edge:' .. name, drawn) == 1
+  else
+    -- One that was pending is there.
+    is_written = (is_pending ~= 1 and call('ZREM', scope.base .. index, entry) == 1)
+      or call('HEXISTS', key, 'edge:' .. name) == 1
+  end
+  if not is_written then
     return
   end
   if ended ~= '' then
     call('HSET', key, 'end:' .. name, ended)
-  elseif not is_new then
+  elseif drawn == '' then
     call('HDEL', key, 'end:' .. name)
   end
   if is_pending == 1 then
     gather(scope.added, index, '0', entry)
-  elseif drawn ~= '' and not is_new then
-    gather(scope.removed, index, entry)
   end
 end
 

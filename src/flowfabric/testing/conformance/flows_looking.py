@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from flowfabric.core.flow.changes import FlowPatch, Resolution
 from flowfabric.core.flow.model import EdgeState
 from flowfabric.core.flow.views import Members, Sight, View
@@ -13,6 +16,7 @@ from flowfabric.store.protocol import Store
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.flow_steps import (
     add_lines,
+    everything,
     heads_of,
     look,
     put_flow,
@@ -69,6 +73,29 @@ async def test_resolved_edges_leave_nobody_any_more(store: Store, clock: Virtual
         (member("a"), EdgeState.IMPOSSIBLE),
         (member("b"), EdgeState.PENDING),
     ]
+
+
+@pytest.mark.parametrize("is_resolved", [True, False])
+async def test_an_edge_that_is_there_is_not_drawn_again(
+    store: Store, clock: VirtualClock, is_resolved: bool
+) -> None:
+    made = await put_flow(store, clock, plan("abcde", WEB))
+    done = Resolution(*made.edges[0].key, EdgeState.IMPOSSIBLE, 0, -1, Outcome.FAILED, 1)
+    resolved = Changeset(flows=[FlowPatch(FLOW, made.flow.rev, {})], resolved=[done])
+    if is_resolved:
+        assert await store.commit(resolved, clock.now_ms())
+    before = await everything(store)
+    other = msgspec.structs.replace(
+        made.edges[0],
+        state=EdgeState.PENDING if is_resolved else EdgeState.SATISFIED,
+        position=9,
+        argument="other",
+    )
+    leaving = pairs(await look(store, Sight(flow=FLOW, leaving=[member("a")])))
+    again = Changeset(flows=[FlowPatch(FLOW, made.flow.rev + is_resolved, {})], edges=[other])
+    assert await store.commit(again, clock.now_ms())
+    assert (await everything(store)).edges == before.edges
+    assert pairs(await look(store, Sight(flow=FLOW, leaving=[member("a")]))) == leaving
 
 
 async def test_edges_that_enter_come_with_their_groups_and_on_request_with_their_upstreams(
