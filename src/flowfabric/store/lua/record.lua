@@ -116,7 +116,8 @@ local function shortened(text, history)
   for name, value in pairs(columns) do
     parts[#parts + 1] = pack(name, value)
   end
-  if #lines > 0 and call('RPUSH', history, unpack(lines)) > LOG_LINES_MAX then
+  if #lines > 0 then
+    call('RPUSH', history, unpack(lines))
     call('LTRIM', history, -LOG_LINES_MAX, -1)
   end
   row.count = #parts - 1
