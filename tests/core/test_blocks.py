@@ -46,6 +46,15 @@ def test_no_other_reason_blocks(reason: Reason) -> None:
     assert "paused_by_operator" in caught.value.hint
 
 
+def test_the_log_says_why_it_is_blocked() -> None:
+    said = block(submitted(), NOW, Reason.WAITING_FOR_QUOTA, detail="ten a day").log
+    assert said is not None
+    assert (said.kind, said.detail) == (
+        "blocked",
+        {"reason": "waiting_for_quota", "detail": "ten a day"},
+    )
+
+
 @pytest.mark.parametrize("expected", [Reason.WAITING_FOR_QUOTA, Reason.PAUSED_BY_OPERATOR])
 def test_only_the_block_that_was_expected_is_taken_away(expected: Reason) -> None:
     with pytest.raises(FlowFabricError) as caught:

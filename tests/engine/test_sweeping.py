@@ -138,7 +138,10 @@ async def test_a_cycle_leaves_a_report(desk: Desk) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "rubbish", '{"cursor":5}'])
 def test_a_report_that_cannot_be_read_is_none(text: str) -> None:
-    assert report_of(Shift("flow_projector", "one", 5, text)) == Report()
+    found = report_of(Shift("flow_projector", "one", 5, text))
+    assert found == Report(
+        cursor="", last_ms=0, duration_ms=0, interval_ms=0, processed=0, errors=0
+    )
 
 
 async def test_a_reply_about_the_turn_that_was_lost_is_asked_for_again(desk: Desk) -> None:

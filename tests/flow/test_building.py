@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from flowfabric.core.flow.graph import Link, Policy
-from flowfabric.core.flow.model import EdgeKind, EdgeState, GroupState, Join, OnSatisfied
+from flowfabric.core.flow.model import (
+    NOT_PINNED,
+    EdgeKind,
+    EdgeState,
+    GroupState,
+    Join,
+    OnSatisfied,
+)
 from flowfabric.core.ids import ExecutionId, flow_partition
 from flowfabric.core.states import Reason, State
 from flowfabric.errors import (
@@ -217,6 +224,23 @@ async def test_an_edge_from_what_has_ended_is_resolved_at_once(
     group = await desk.group("b")
     assert group.succeeded + group.failed == group.n == 1
     assert (await desk.flow()).ended == (1 if outcome == "success" else 2)
+
+
+async def test_only_as_many_results_are_passed_as_the_group_needs(desk: FlowDesk) -> None:
+    """Of upstreams that have ended before their edges are drawn."""
+    await members(desk, "abcx")
+    build = desk.engine.flows.build
+    await build.set_policy(FLOW, member("x"), Policy(Join.ANY_OF, 1, OnSatisfied.LET_RUN))
+    await desk.ended("a", outcome="failed")
+    await desk.ended("b", "c")
+    for new in links("a>x b>x c>x"):
+        await build.link(FLOW, new)
+    found = {name: await desk.edge(name, "x") for name in "abc"}
+    assert {name: (edge.state, edge.attempt) for name, edge in found.items()} == {
+        "a": (EdgeState.IMPOSSIBLE, NOT_PINNED),
+        "b": (EdgeState.SATISFIED, 0),
+        "c": (EdgeState.SATISFIED, NOT_PINNED),
+    }
 
 
 async def test_what_had_ended_before_it_joined_is_counted(desk: FlowDesk) -> None:

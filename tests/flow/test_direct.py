@@ -19,6 +19,7 @@ from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
 from tests.flow.desk import FlowDesk
+from tests.flow.watched import Meddler
 
 FOUND = 30
 
@@ -92,6 +93,17 @@ async def test_who_is_faster_wins(store: Store, clock: VirtualClock) -> None:
         await here.released("b")
         assert here.faulty.hit
         assert await here.desk.counters() == {"completed": 1}
+
+
+async def test_what_lost_a_race_without_a_lease_is_asked_for_again(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a")
+    dispatcher = FlowDesk(Meddler(desk.store, 1), desk.clock).dispatcher
+    dispatcher.hear(Hint(flows=(FLOW,), lines=tuple(await desk.lines())))
+    assert await dispatcher.run_once(everything=False) == 1
+    assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+    assert await dispatcher.run_once(everything=False) == 1
+    assert await desk.state("b") is State.WAITING
 
 
 async def test_a_flow_that_somebody_is_at_is_left_to_him(desk: FlowDesk) -> None:

@@ -32,6 +32,7 @@ from flowfabric.testing.flows import flow_id, member, plan
 from tests.corrupter import Raw, raw_client
 from tests.flow.allergic import Allergic
 from tests.flow.desk import FlowDesk
+from tests.flow.watched import told
 
 GOOD = [flow_id(number) for number in (1, 3, 4, 5)]
 BAD = flow_id(2)
@@ -106,9 +107,9 @@ async def test_a_flow_that_cannot_be_dispatched_keeps_no_other_back(
     bad = await desk.flow(BAD)
     assert (bad.failures, bad.parked, bad.busy_until_ms) == (1, "", 0)
     assert bad.next_try_ms > desk.clock.now_ms()
-    told = [each for each in caplog.records if getattr(each, "flow", "") == BAD]
-    assert {each.exc_info is not None for each in told} == {True}
-    assert "ValueError" in {getattr(each, "error", "") for each in told}
+    about = [each for each in caplog.records if getattr(each, "flow", "") == BAD]
+    assert {each.exc_info is not None for each in about} == {True}
+    assert "ValueError" in {getattr(each, "error", "") for each in about}
     for flow in GOOD:
         await worker.end("b", flow=flow)
     await ill.dispatch()
@@ -329,7 +330,11 @@ async def test_the_index_reconciler_goes_on_past_an_execution(
 
 @pytest.mark.parametrize("trouble", ["decision", Verb.COMMIT_EACH])
 async def test_the_index_reconciler_goes_on_past_a_flow(
-    desk: FlowDesk, raw: Raw, trouble: str, monkeypatch: pytest.MonkeyPatch
+    desk: FlowDesk,
+    raw: Raw,
+    trouble: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     soon = desk.clock.now_ms() + 5_000
     for flow in EVERYBODY:
@@ -340,6 +345,8 @@ async def test_the_index_reconciler_goes_on_past_a_flow(
         _melt(monkeypatch, "repair_flow", BAD)
     assert await done_by(IndexReconciler(ill.store, ill.engine.clock).run_once()) == (4, 1)
     assert {(await desk.flow(flow)).due_ms for flow in GOOD} == {soon}
+    named = "record" if trouble == "decision" else "flow"
+    assert [each[named] for each in told(caplog, named, "error")] == [BAD]
 
 
 def _melt(monkeypatch: pytest.MonkeyPatch, name: str, doomed: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import asyncpg
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from flowfabric.core.flow.dispatch import Advanced
 from flowfabric.core.flow.graph import Policy
 from flowfabric.core.flow.model import Join, OnSatisfied
+from flowfabric.core.flow.views import Sight, Turn, View
 from flowfabric.engine import telemetry
 from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.errors import (
@@ -24,7 +26,7 @@ from flowfabric.errors import (
 )
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
-from flowfabric.testing.flows import links, plan
+from flowfabric.testing.flows import FLOW, links, plan
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import Meddler, Refusing
 
@@ -42,6 +44,27 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     return pauses
+
+
+async def test_who_waits_for_counters_asks_ever_more_seldom(
+    desk: FlowDesk, slept: list[float]
+) -> None:
+    await desk.draw(plan("ab", "a>b"))
+    await desk.end("a")
+    now_ms = desk.clock.now_ms()
+    await desk.store.pending(Turn(limit=1, now_ms=now_ms, until_ms=now_ms + 7))
+
+    class Aging(FaultyStore):
+        """Every look takes a millisecond, until the lease of somebody else is over."""
+
+        async def graph(self, sights: Sequence[Sight]) -> list[View]:
+            desk.clock.advance(1)
+            return await super().graph(sights)
+
+    flow = await FlowDesk(Aging(desk.store), desk.clock).engine.flows.counted(FLOW)
+    assert flow.completed == 1
+    assert slept == [0.005, 0.010, 0.020, 0.040, 0.080, 0.1, 0.1][: len(slept)]
+    assert len(slept) > 1
 
 
 @pytest.mark.parametrize("conflicts", [1, 2])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from flowfabric.core.flow.changes import FlowPatch
 from flowfabric.core.model import Value
 from flowfabric.core.states import State
+from flowfabric.core.timers import POISON_LIMIT, POISON_PAUSE_MAX_MS
+from flowfabric.core.transition import Changeset
 from flowfabric.engine import telemetry
 from flowfabric.errors import Corrupt
 from flowfabric.store import Store
 from flowfabric.testing import Verb
-from flowfabric.testing.flows import plan
+from flowfabric.testing.flows import FLOW, links, plan
 from tests.flow.desk import FlowDesk
 from tests.flow.watched import Meddler, Refusing
 
@@ -40,6 +43,26 @@ async def test_a_flow_that_always_fails_waits_longer_each_time_and_is_parked(
     await desk.dispatch()
     assert (await desk.flow()).failures == 12
     assert await desk.state("b") is State.BLOCKED_DEPENDENCIES
+
+
+async def test_a_change_that_was_written_takes_a_flow_out_of_its_trouble(desk: FlowDesk) -> None:
+    await desk.draw(plan("ab"))
+    flow = await desk.flow()
+    trouble: dict[str, Value] = {
+        "failures": POISON_LIMIT,
+        "next_try_ms": desk.clock.now_ms() + POISON_PAUSE_MAX_MS,
+        "parked": "it is broken",
+    }
+    changes = Changeset(flows=[FlowPatch(FLOW, flow.rev, trouble)])
+    assert await desk.store.commit(changes, desk.clock.now_ms())
+    await desk.end("a")
+    await desk.dispatch()
+    assert await desk.counters() == {}
+    await desk.engine.flows.build.link(FLOW, links("a>b")[0])
+    flow = await desk.flow()
+    assert (flow.failures, flow.next_try_ms, flow.parked) == (0, 0, "")
+    await desk.dispatch()
+    assert await desk.counters() == {"completed": 1}
 
 
 class Rival(Meddler):

@@ -176,8 +176,8 @@ class Store(Protocol):
 
     async def next_turn(self, now_ms: int) -> int | None:
         """When the next flow has something to do, or is free again, that has not or is not now:
-        the soonest `due_ms`, `next_try_ms` or end of a lease after `now_ms`. It may be too early,
-        never too late; parked flows have none."""
+        the soonest `due_ms`, `next_try_ms` or end of a lease after `now_ms`. Asked after `pending`
+        found nothing it may be too early, never too late; parked flows have none."""
         ...
 
     async def graph(self, sights: Sequence[Sight]) -> list[View]:

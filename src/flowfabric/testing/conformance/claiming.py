@@ -8,7 +8,7 @@ import pytest
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, progress
-from flowfabric.core.model import Event, Feed, Lease
+from flowfabric.core.model import Event, Feed, Lease, Writer
 from flowfabric.core.operator import (
     ExpireReason,
     Source,
@@ -20,7 +20,7 @@ from flowfabric.core.operator import (
 )
 from flowfabric.core.states import Reason, State
 from flowfabric.core.timers import on_due
-from flowfabric.core.transition import Transition
+from flowfabric.core.transition import Seen, Transition
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import OTHER_TOKEN, THIRD_TOKEN, TTL_MS, ask, execution_id, order
 from flowfabric.testing.clock import VirtualClock
@@ -46,6 +46,18 @@ async def put_in_order(store: Store, clock: VirtualClock, *lanes: str) -> list[E
         *(order(number, priority=10, lane=lane[number]) for number in (11, 10)),
     )
     return [execution_id(number) for number in (8, 9, 10, 11, 4, 5, 2, 3, 0, 1)]
+
+
+async def test_a_claim_keeps_when_the_first_attempt_started(
+    store: Store, clock: VirtualClock
+) -> None:
+    """Whatever the number, also zero."""
+    (row,) = await put(store, clock, order(0))
+    guard = Seen(row.rev, row.state)
+    await apply(store, clock, Transition(row.id, guard, Writer.CLAIM, {"started_ms": 0}))
+    (lease,) = await take(store, clock)
+    assert lease.head.started_ms == 0
+    assert await head(store, lease.id) == lease.head
 
 
 async def test_the_best_come_first_in_one_batch(store: Store, clock: VirtualClock) -> None:

@@ -202,6 +202,26 @@ async def test_notes_are_lines_of_the_log_and_change_nobody(
     assert (last.execution, last.kind, last.detail) == (member("a"), "dispatched", {"edges": 3})
 
 
+async def test_a_note_shows_its_member_as_the_same_changeset_leaves_it(
+    store: Store, clock: VirtualClock
+) -> None:
+    made = await put_flow(store, clock, plan("abc"))
+    heads = [await head(store, member(name)) for name in "ab"]
+    changes = Changeset(
+        [cancel(row, clock.now_ms(), "no", source=Source.OPERATOR) for row in heads],
+        flows=[FlowPatch(FLOW, made.flow.rev, {})],
+        notes=[Note(member(name), "noted", {}) for name in "abc"],
+    )
+    assert await store.commit(changes, clock.now_ms())
+    events = (await everything(store)).rest.events
+    noted = [(each.execution, each.state) for each in events if each.kind == "noted"]
+    assert sorted(noted) == [
+        (member("a"), State.CANCELLED),
+        (member("b"), State.CANCELLED),
+        (member("c"), State.WAITING),
+    ]
+
+
 async def test_of_several_changesets_a_refused_one_spoils_no_other(
     store: Store, clock: VirtualClock
 ) -> None:

@@ -79,6 +79,7 @@ async def test_a_flow_that_is_being_submitted_is_not_listed(
 ) -> None:
     await put(store, clock, FLOW, is_open=False)
     assert await found(store, FlowQuery()) == []
+    assert await found(store, FlowQuery(unsettled=True)) == []
     opened = Changeset(flows=[FlowPatch(FLOW, 1, {"is_open": True})])
     assert await store.commit(opened, clock.now_ms())
     assert await found(store, FlowQuery()) == [FLOW]

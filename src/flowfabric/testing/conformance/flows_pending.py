@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 import pytest
 
@@ -154,6 +156,71 @@ async def test_a_flow_whose_timer_has_passed_is_given_out_without_lines(
     assert (taken.flow.id, taken.lines) == (FLOW, [])
     clock.advance(1)
     assert ids(await take_flows(store, clock, only=(FLOW,))) == [FLOW]
+
+
+@pytest.mark.parametrize("only", [(), (FLOW,)], ids=["all", "named"])
+@pytest.mark.parametrize("column", ["busy_until_ms", "next_try_ms"])
+async def test_a_flow_whose_timer_has_passed_is_given_out_once_it_is_free(
+    store: Store, clock: VirtualClock, column: str, only: tuple[FlowId, ...]
+) -> None:
+    free_ms = clock.now_ms() + 20
+    await put_flow(store, clock, plan("a", deadline_ms=clock.now_ms() + 10))
+    await patch(store, clock, **{column: free_ms})
+    clock.set(free_ms - 1)
+    assert await take_flows(store, clock, only=only) == []
+    clock.set(free_ms)
+    assert ids(await take_flows(store, clock, only=only)) == [FLOW]
+
+
+async def flow_deadline(store: Store, clock: VirtualClock, at_ms: int) -> None:
+    await put_flow(store, clock, plan("a", deadline_ms=at_ms))
+
+
+async def flow_put_back(store: Store, clock: VirtualClock, at_ms: int) -> None:
+    await put_flow(store, clock, plan("a"))
+    await add_lines(store, clock, line(1))
+    await patch(store, clock, next_try_ms=at_ms)
+
+
+async def line_put_back(store: Store, clock: VirtualClock, at_ms: int) -> None:
+    await put_flow(store, clock, plan("a"))
+    await add_lines(store, clock, line(1, next_try_ms=at_ms))
+
+
+async def lease_with_lines(store: Store, clock: VirtualClock, at_ms: int) -> None:
+    await put_flow(store, clock, plan("a"))
+    await add_lines(store, clock, line(1))
+    assert await take_flows(store, clock, lease_ms=at_ms - clock.now_ms())
+
+
+async def lease_after_the_deadline(store: Store, clock: VirtualClock, at_ms: int) -> None:
+    await flow_deadline(store, clock, clock.advance(1))
+    assert await take_flows(store, clock, lease_ms=at_ms - clock.now_ms())
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [flow_deadline, flow_put_back, line_put_back, lease_with_lines, lease_after_the_deadline],
+)
+async def test_the_next_turn_is_after_now(
+    store: Store,
+    clock: VirtualClock,
+    promise: Callable[[Store, VirtualClock, int], Awaitable[None]],
+) -> None:
+    at_ms = clock.now_ms() + 50
+    await promise(store, clock, at_ms)
+    clock.set(at_ms - 1)
+    assert await take_flows(store, clock) == []
+    assert await store.next_turn(at_ms - 1) == at_ms
+    assert await store.next_turn(at_ms) is None
+
+
+async def test_a_lease_of_a_flow_with_nothing_to_do_is_no_turn(
+    store: Store, clock: VirtualClock
+) -> None:
+    await put_flow(store, clock, plan("a"))
+    await patch(store, clock, busy_until_ms=clock.now_ms() + 50)
+    assert await store.next_turn(clock.now_ms()) is None
 
 
 async def test_a_round_goes_through_all_flows(store: Store, clock: VirtualClock) -> None:
