@@ -256,7 +256,7 @@ class RawValkey:
         if column == "state" and row.flow:
             await self._recount(f"{base}:tally:{row.flow}", row.state, str(value))
         if column == "state":
-            queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.lane}"
+            queue = f"{base}:ready:{len(row.namespace)}:{row.namespace}:{row.route}"
             await self._call("ZREM", queue, uuid)
 
     async def _recount(self, key: str, before: str, after: str) -> None:

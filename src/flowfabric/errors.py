@@ -4,7 +4,6 @@ FlowFabricError                 .code (stable text), .hint (what to do next), .f
 ├── Invalid                     the caller's mistake; never retry
 │   ├── InvalidInput            a value is out of range; names the field
 │   ├── PayloadTooLarge         a body is over the limit
-│   ├── UnknownTask             nobody registered this task here
 │   ├── InvalidGraph            members and edges that make no flow; the code says why
 │   ├── IllegalTransition       a decision that the tables of states do not allow: a bug
 │   ├── MissingExtra            an optional dependency is not installed
@@ -116,13 +115,6 @@ class PayloadTooLarge(Invalid):
 
     code = "payload_too_large"
     hint = "store large data elsewhere and pass a reference to it"
-
-
-class UnknownTask(Invalid):
-    """No task of this name is registered here."""
-
-    code = "runtime_no_handler"
-    hint = "import the module that defines it before the worker starts, then replay"
 
 
 class InvalidGraph(Invalid):
@@ -380,7 +372,6 @@ REACTIONS: dict[str, Reaction] = {
     "invalid_blocking_reason": _T,
     "invalid_tag_key": _T,
     "payload_too_large": _T,
-    "runtime_no_handler": _T,
     "missing_extra": _T,
     "store_mismatch": _T,
     "not_found": _T,

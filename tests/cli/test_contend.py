@@ -23,7 +23,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
-from flowfabric.testing.build import execution_id
+from flowfabric.testing.build import KIND, execution_id
 from tests.cli.command import ff, ff_process
 
 VERBS = 400
@@ -168,7 +168,9 @@ async def test_guards_that_refuse_are_counted() -> None:
     await engine.open()
     arena = Arena(engine)
     await arena.prepare()
-    lease = (await engine.claim([LANE], 1, worker="w", token="t" * 16, ttl_ms=5_000))[0]
+    lease = (await engine.claim([LANE], 1, tasks=[KIND], worker="w", token="t" * 16, ttl_ms=5_000))[
+        0
+    ]
     await engine.cancel(lease.id)
     assert store.conflicts == 0
     answers = await engine.renew([lease], 5_000)

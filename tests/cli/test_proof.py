@@ -32,7 +32,7 @@ async def started(shop: Shop, wanted: list[Wanted]) -> Evidence:
 async def worked(shop: Shop, evidence: Evidence) -> None:
     """As a worker would: claim, note the effect, complete; no timers involved."""
     engine = shop.app.engine
-    leases = await engine.claim([LANE], 10, worker="a", token="t", ttl_ms=60_000)
+    leases = await engine.claim([LANE], 10, tasks=["charge"], worker="a", token="t", ttl_ms=60_000)
     for lease in leases:
         await engine.complete(lease, b'"receipt 1"')
 

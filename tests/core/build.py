@@ -86,7 +86,7 @@ def ask(
 ) -> Claim:
     return Claim(
         namespace="default",
-        lanes=("main",),
+        routes=("main greet",),
         limit=1,
         worker=worker,
         token=token,

@@ -26,7 +26,6 @@ from flowfabric.errors import (
     StaleLease,
     StoreUnavailable,
     TaskError,
-    UnknownTask,
     error_class,
 )
 from tests.core.codes import CATALOGUE, NO_SUCH_CALL, documented
@@ -123,7 +122,6 @@ def test_an_unknown_code_gives_none(code: str) -> None:
     [
         ("execution_not_found", ExecutionNotFound),
         ("illegal_transition", IllegalTransition),
-        ("runtime_no_handler", UnknownTask),
         ("clock_skew", ClockSkew),
         ("transport", StoreUnavailable),
         ("conflict", Conflict),

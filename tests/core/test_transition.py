@@ -172,6 +172,7 @@ def test_what_was_asked_for_is_written_once() -> None:
         "namespace",
         "lane",
         "kind",
+        "route",
         "creator",
         "created_ms",
         "policy",

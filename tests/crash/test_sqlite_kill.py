@@ -21,6 +21,7 @@ from flowfabric.store.sqlite import SqliteStore
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.crash import (
     LANE,
+    TASK,
     TTL_MS,
     Acknowledged,
     Victim,
@@ -79,7 +80,12 @@ async def finish_all(engine: Engine, clock: VirtualClock) -> list[Execution]:
         while (await timekeeper.run_once()).again:
             pass
         leases = await engine.claim(
-            (LANE,), 500, worker="last", token=f"last-{number}-{clock.now_ms()}", ttl_ms=TTL_MS
+            (LANE,),
+            500,
+            tasks=[TASK],
+            worker="last",
+            token=f"last-{number}-{clock.now_ms()}",
+            ttl_ms=TTL_MS,
         )
         for lease in leases:
             await engine.complete(lease, result_of(lease.id, lease.epoch))

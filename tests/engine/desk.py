@@ -18,7 +18,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
 from flowfabric.store import Store
-from flowfabric.testing.build import LANE, TTL_MS, WORKER, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, WORKER, order
 from flowfabric.testing.clock import VirtualClock
 
 BROKEN = Failure("broke", "handler_error")
@@ -55,10 +55,12 @@ class Desk:
         ttl_ms: int = TTL_MS,
         start: bool = True,
         lanes: tuple[str, ...] = (LANE,),
+        tasks: tuple[str, ...] = (KIND,),
     ) -> list[Lease]:
         return await self.engine.claim(
             lanes,
             limit,
+            tasks=tasks,
             worker=worker,
             token=f"token-{next(self._tokens)}",
             ttl_ms=ttl_ms,

@@ -21,7 +21,7 @@ from flowfabric.core.states import Reason, State
 from flowfabric.core.transition import DETAIL_LIMIT
 from flowfabric.engine.outcomes import Completed, Delayed, Failed
 from flowfabric.errors import InvalidInput, PayloadTooLarge
-from flowfabric.testing.build import TTL_MS, order
+from flowfabric.testing.build import KIND, TTL_MS, order
 from flowfabric.testing.flows import FLOW
 from tests.engine.desk import Desk
 
@@ -125,7 +125,9 @@ async def test_names_of_a_claim_are_refused(desk: Desk, kind: str) -> None:
         (["main"], "w", text, "token"),
     ):
         with pytest.raises(InvalidInput) as refused:
-            await desk.engine.claim(lanes, 1, worker=worker, token=token, ttl_ms=TTL_MS)
+            await desk.engine.claim(
+                lanes, 1, tasks=[KIND], worker=worker, token=token, ttl_ms=TTL_MS
+            )
         assert refused.value.field == field
 
 
@@ -169,7 +171,7 @@ async def test_a_lease_lasts_whole_milliseconds_within_bounds(desk: Desk, value:
     lease = await desk.running()
     for call in (
         desk.engine.renew([lease], number(value)),
-        desk.engine.claim(["main"], 1, worker="w", token="t", ttl_ms=number(value)),
+        desk.engine.claim(["main"], 1, tasks=[KIND], worker="w", token="t", ttl_ms=number(value)),
     ):
         with pytest.raises(InvalidInput) as refused:
             await call

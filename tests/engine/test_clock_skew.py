@@ -10,7 +10,7 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.errors import ClockSkew
 from flowfabric.store import Store
 from flowfabric.store.clock import SKEW_LIMIT_MS
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order
 from flowfabric.testing.clock import START_MS, VirtualClock
 from flowfabric.testing.faults import FaultyStore, Verb
 from tests.engine.desk import Desk
@@ -37,7 +37,7 @@ async def test_a_submit_is_dated_by_the_store(desk: Desk, off: Engine) -> None:
 
 async def test_a_claim_lasts_by_the_stores_clock(desk: Desk, off: Engine) -> None:
     await desk.submit()
-    (lease,) = await off.claim([LANE], 1, worker="w", token="t", ttl_ms=TTL_MS)
+    (lease,) = await off.claim([LANE], 1, tasks=[KIND], worker="w", token="t", ttl_ms=TTL_MS)
     assert lease.until_ms == desk.clock.now_ms() + TTL_MS
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from flowfabric.core.model import ANY_ROUTE
 from flowfabric.core.states import LaneState, State
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS
@@ -105,7 +106,7 @@ async def test_opening_a_lane_wakes_those_who_wait_for_work(desk: Desk) -> None:
     heard: list[Hint] = []
     desk.store.hints.subscribe(heard.append)
     await desk.engine.set_lane(LANE, LaneState.ACTIVE)
-    assert [hint.ready for hint in heard if not hint.foreign] == [True]
+    assert [hint.ready for hint in heard if not hint.foreign] == [(ANY_ROUTE,)]
 
 
 async def test_two_who_set_one_lane_at_once_both_succeed(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from flowfabric.errors import (
     LeaseExpired,
     StaleLease,
 )
-from flowfabric.testing.build import TTL_MS, order, policy
+from flowfabric.testing.build import KIND, TTL_MS, order, policy
 from tests.engine.desk import VERBS, Desk, forged
 
 ACTIVE = "active/leased/not_applicable/none/none/running_attempt/active"
@@ -156,7 +156,7 @@ async def test_the_token_is_the_one_that_the_caller_chose(desk: Desk) -> None:
     lost = await desk.running()
     await desk.silent(lost)
     leases = await desk.engine.claim(
-        ["main"], 1, worker="w-rec", token="my-own-token", ttl_ms=TTL_MS
+        ["main"], 1, tasks=[KIND], worker="w-rec", token="my-own-token", ttl_ms=TTL_MS
     )
     assert [lease.token for lease in leases] == ["my-own-token"]
     assert leases[0].epoch >= 1

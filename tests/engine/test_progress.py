@@ -70,9 +70,14 @@ async def test_work_that_is_older_than_any_claim_is_stalled(desk: FlowDesk) -> N
     desk.clock.advance(1)
     (found,) = (await examined(desk)).findings
     assert (found.kind, found.subject) == (Kind.STALLED, "lane main")
-    assert (
-        found.sentence == "1 ready, the oldest for 1m, and nothing is claimed; is a worker running?"
+    assert found.sentence == (
+        "1 ready of task 'greet', the oldest for 1m, and nothing is claimed;"
+        " does a worker that knows it run?"
     )
+    # Work of another task does not help it.
+    await desk.submit(order(2, kind="other"))
+    await desk.claim(tasks=("other",))
+    assert await named(desk) == {(Kind.STALLED, "lane main")}
     # Somebody works: the rest waits its turn.
     await desk.submit(order(1))
     await desk.take(order(1).id)

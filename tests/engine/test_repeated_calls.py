@@ -23,7 +23,7 @@ from flowfabric.errors import (
     LaneClosed,
     StaleLease,
 )
-from flowfabric.testing.build import LANE, TTL_MS, order, policy
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order, policy
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from tests.engine.desk import BROKEN, Desk
 
@@ -159,7 +159,9 @@ async def test_a_claim_that_is_repeated_is_answered_although_its_lane_was_paused
     desk: Desk,
 ) -> None:
     await desk.engine.submit([order(number) for number in range(2)])
-    claim = partial(desk.engine.claim, [LANE], 1, worker="w", token="mine", ttl_ms=TTL_MS)
+    claim = partial(
+        desk.engine.claim, [LANE], 1, tasks=[KIND], worker="w", token="mine", ttl_ms=TTL_MS
+    )
     first = await claim()
     await desk.engine.set_lane(LANE, LaneState.PAUSED)
     assert await claim(repeated=True) == first
@@ -172,7 +174,7 @@ async def test_a_claim_that_is_repeated_answers_the_same_leases(desk: Desk) -> N
 
     async def claim(*, repeated: bool) -> list[Lease]:
         return await desk.engine.claim(
-            ["main"], 2, worker="w", token="mine", ttl_ms=TTL_MS, repeated=repeated
+            ["main"], 2, tasks=[KIND], worker="w", token="mine", ttl_ms=TTL_MS, repeated=repeated
         )
 
     first = await claim(repeated=False)
@@ -263,6 +265,6 @@ async def test_a_claim_whose_reply_was_lost_takes_nothing_else(desk: Desk) -> No
     await desk.engine.submit([order(number) for number in range(4)])
     faulty = FaultyStore(desk.store, [Fault(Verb.CLAIM, 1, Kind.AFTER)])
     engine = Engine(faulty, clock=desk.clock)
-    leases = await engine.claim(["main"], 2, worker="w", token="mine", ttl_ms=TTL_MS)
+    leases = await engine.claim(["main"], 2, tasks=[KIND], worker="w", token="mine", ttl_ms=TTL_MS)
     assert [lease.id for lease in leases] == [order(0).id, order(1).id]
     assert len(await desk.claim(limit=9)) == 2

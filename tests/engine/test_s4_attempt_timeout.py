@@ -27,7 +27,7 @@ from flowfabric.store import Store
 from flowfabric.store.hints import Hint
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.codec import uuid_of
-from flowfabric.testing.build import LANE, TTL_MS, execution_id, order, policy
+from flowfabric.testing.build import KIND, LANE, TTL_MS, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
@@ -305,7 +305,9 @@ async def test_s4_21_an_active_execution_loses_its_lease_and_its_attempt_ends(
     assert (last.kind, last.detail) == ("expired", {"reason": "attempt_timeout"})
     # Nobody holds it: a repeated claim with the token of the lease finds nothing.
     assert (
-        await desk.engine.claim([], 1, worker="w", token=lease.token, ttl_ms=TTL_MS, repeated=True)
+        await desk.engine.claim(
+            [], 1, tasks=[KIND], worker="w", token=lease.token, ttl_ms=TTL_MS, repeated=True
+        )
         == []
     )
 

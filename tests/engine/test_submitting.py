@@ -10,7 +10,7 @@ from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import IdempotencyConflict, InvalidInput
-from flowfabric.testing.build import TTL_MS, execution_id, order, policy
+from flowfabric.testing.build import KIND, TTL_MS, execution_id, order, policy
 from flowfabric.testing.faults import FaultyStore, Verb
 from tests.engine.desk import Desk
 
@@ -167,7 +167,9 @@ async def test_a_claim_that_cannot_be_right_is_refused_by_name(
     desk: Desk, field: str, worker: str, token: str, ttl_ms: int
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        await desk.engine.claim(["main"], 1, worker=worker, token=token, ttl_ms=ttl_ms)
+        await desk.engine.claim(
+            ["main"], 1, tasks=[KIND], worker=worker, token=token, ttl_ms=ttl_ms
+        )
     assert refused.value.field == field
 
 

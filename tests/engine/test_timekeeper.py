@@ -18,7 +18,7 @@ from flowfabric.engine.telemetry import TIMERS_DONE
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import SKEW_LIMIT_MS
 from flowfabric.store.hints import Hint
-from flowfabric.testing.build import execution_id, order, policy
+from flowfabric.testing.build import ROUTE, execution_id, order, policy
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import Corrupter
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
@@ -299,7 +299,7 @@ class TestWaking:
             (Hint(due_ms=4_999), True),
             (Hint(due_ms=5_000), False),
             (Hint(due_ms=5_001), False),
-            (Hint(ready=True), False),
+            (Hint(ready=(ROUTE,)), False),
             (Hint(foreign=True), True),
         ],
     )

@@ -16,7 +16,7 @@ from flowfabric.core.model import Feed, Lease, Query
 from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
 from flowfabric.store import open_store
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order
 from tests.conftest import discard
 from tests.faults.proxy import Proxy, proxy_of
 from tests.servers import store_url
@@ -59,7 +59,7 @@ async def submitted(engine: Engine) -> ExecutionId:
 
 async def claimed(engine: Engine, limit: int = 1) -> list[Lease]:
     token = f"token-{next(_numbers)}"
-    return await engine.claim([LANE], limit, worker="w", token=token, ttl_ms=TTL_MS)
+    return await engine.claim([LANE], limit, tasks=[KIND], worker="w", token=token, ttl_ms=TTL_MS)
 
 
 async def ran(engine: Engine) -> Lease:

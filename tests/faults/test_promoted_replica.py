@@ -12,7 +12,7 @@ from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import StaleLease
 from flowfabric.store import open_store
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.servers import ValkeyServer, valkey_server
 from flowfabric.testing.servers.ports import HOST
@@ -65,7 +65,9 @@ async def engines(pair: Pair, clock: VirtualClock) -> AsyncIterator[list[Engine]
 
 async def claimed(engine: Engine, worker: str) -> Lease:
     token = f"{worker}-0123456789abcdef"
-    (lease,) = await engine.claim([LANE], 1, worker=worker, token=token, ttl_ms=TTL_MS)
+    (lease,) = await engine.claim(
+        [LANE], 1, tasks=[KIND], worker=worker, token=token, ttl_ms=TTL_MS
+    )
     return lease
 
 

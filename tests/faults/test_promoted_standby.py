@@ -16,7 +16,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import CursorExpired, StaleLease, StoreUnavailable
 from flowfabric.store import open_store
 from flowfabric.store.postgres import PostgresStore
-from flowfabric.testing.build import LANE, TTL_MS, order, submissions
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order, submissions
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.servers import PostgresServer, postgres_server, postgres_standby
 from tests.servers import HASTY_POSTGRES
@@ -89,7 +89,9 @@ async def promote(standby: PostgresServer) -> None:
 
 async def claimed(engine: Engine, worker: str) -> Lease:
     token = f"{worker}-0123456789abcdef"
-    (lease,) = await engine.claim([LANE], 1, worker=worker, token=token, ttl_ms=TTL_MS)
+    (lease,) = await engine.claim(
+        [LANE], 1, tasks=[KIND], worker=worker, token=token, ttl_ms=TTL_MS
+    )
     return lease
 
 

@@ -31,7 +31,7 @@ from flowfabric.engine.renewals import Renewed
 from flowfabric.engine.submissions import Submitted
 from flowfabric.errors import FlowFabricError
 from flowfabric.testing import build
-from flowfabric.testing.build import LANE, TTL_MS
+from flowfabric.testing.build import KIND, LANE, TTL_MS
 from flowfabric.testing.conformance.steps import contents
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.flows import FLOW, links, member, order, plan
@@ -115,7 +115,9 @@ ENGINE: dict[str, Row] = {
     ),
     "claim": Row(
         waiting,
-        lambda e, _: e.claim([LANE], 1, worker="w", token="mine", ttl_ms=TTL_MS, repeated=True),
+        lambda e, _: e.claim(
+            [LANE], 1, tasks=[KIND], worker="w", token="mine", ttl_ms=TTL_MS, repeated=True
+        ),
         Verb.CLAIM,
     ),
     "start": Row(granted, lambda e, lease: e.start(lease), Verb.APPLY),

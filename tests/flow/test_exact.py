@@ -16,6 +16,7 @@ from flowfabric.core.policy import RetentionPolicy
 from flowfabric.engine.flow_building import Grown
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.store.valkey.flows.codec import group_cells
+from flowfabric.testing.build import KIND
 from flowfabric.testing.faults import FaultyStore
 from flowfabric.testing.flows import FLOW, flow_id, links, member, order, plan
 from tests.flow.desk import FlowDesk
@@ -153,7 +154,7 @@ async def test_verbs_of_operators_take_words_by_their_text(strict: FlowDesk) -> 
         engine.change_priority(a, cast(int, 2.0)),
         engine.cancel(a, cast(str, 5)),
         engine.flows.cancel(FLOW, cast("object", "half")),  # type: ignore[arg-type]
-        engine.claim(["main"], cast(int, 1.5), worker="w", token="t", ttl_ms=5_000),
+        engine.claim(["main"], cast(int, 1.5), tasks=[KIND], worker="w", token="t", ttl_ms=5_000),
     ):
         with pytest.raises(InvalidInput):
             await call

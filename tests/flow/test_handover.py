@@ -13,7 +13,7 @@ from flowfabric.engine.known_flows import BODY_BYTES_MAX
 from flowfabric.engine.outcomes import Completed, Follow
 from flowfabric.store import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
-from flowfabric.testing.build import LANE, TTL_MS
+from flowfabric.testing.build import KIND, LANE, TTL_MS
 from flowfabric.testing.flows import flow_id, member, plan
 from tests.flow.desk import FlowDesk
 
@@ -21,7 +21,9 @@ TOKEN = "followed"
 
 
 def follow(limit: int = 10, lane: str = LANE) -> Follow:
-    return Follow(lanes=[lane], limit=limit, worker="follower", token=TOKEN, ttl_ms=TTL_MS)
+    return Follow(
+        lanes=[lane], tasks=[KIND], limit=limit, worker="follower", token=TOKEN, ttl_ms=TTL_MS
+    )
 
 
 async def end(here: FlowDesk, *names: str, ask: Follow | None = None) -> Followed:
@@ -136,7 +138,7 @@ async def test_an_answer_that_was_lost_leaves_a_lease_that_can_be_asked_for(
     followed = await here.engine.finish_and_follow([Completed(lease, b"1")], follow())
     assert (followed.leases, followed.is_unanswered) == ([], True)
     (again,) = await here.engine.claim(
-        [LANE], 10, worker="follower", token=TOKEN, ttl_ms=TTL_MS, repeated=True
+        [LANE], 10, tasks=[KIND], worker="follower", token=TOKEN, ttl_ms=TTL_MS, repeated=True
     )
     assert again.head == await here.member("b")
     await here.engine.complete(again, b"2")

@@ -13,11 +13,13 @@ from flowfabric.engine.known_flows import RECORDS_MAX
 from flowfabric.engine.outcomes import Completed, Follow
 from flowfabric.store import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
-from flowfabric.testing.build import LANE, TTL_MS
+from flowfabric.testing.build import KIND, LANE, TTL_MS
 from flowfabric.testing.flows import FLOW, chain, flow_id, links, member, plan
 from tests.flow.desk import FlowDesk
 
-FOLLOW = Follow(lanes=[LANE], limit=10, worker="follower", token="followed", ttl_ms=TTL_MS)
+FOLLOW = Follow(
+    lanes=[LANE], tasks=[KIND], limit=10, worker="follower", token="followed", ttl_ms=TTL_MS
+)
 
 
 @pytest.fixture

@@ -198,6 +198,7 @@ def row(name: str | int, state: State = State.FAILED, *, replays: int = 0) -> Ex
         namespace="n",
         lane="l",
         kind="k",
+        route="l k",
         creator="",
         created_ms=START_MS,
         updated_ms=START_MS,

@@ -26,7 +26,7 @@ from flowfabric.engine.flow_reading import Direction, FlowReading
 from flowfabric.engine.flows import Flows
 from flowfabric.engine.outcomes import Follow
 from flowfabric.engine.reading import Reading
-from flowfabric.testing.build import LANE, TTL_MS, WORKER, ask
+from flowfabric.testing.build import KIND, LANE, TTL_MS, WORKER, ask
 from flowfabric.testing.flows import FLOW, member, plan
 from tests.flow.desk import FlowDesk
 
@@ -134,7 +134,9 @@ OTHERS: dict[type, set[str]] = {
 async def room(desk: FlowDesk) -> Room:
     await desk.draw(plan("abc", "a>b b>c"))
     await desk.ended("a")
-    claimed = await desk.engine.claim([LANE], 1, worker=WORKER, token=TOKEN, ttl_ms=TTL_MS)
+    claimed = await desk.engine.claim(
+        [LANE], 1, tasks=[KIND], worker=WORKER, token=TOKEN, ttl_ms=TTL_MS
+    )
     assert [lease.id for lease in claimed] == [HELD]
     return Room(desk)
 
@@ -177,7 +179,7 @@ def test_every_record_with_a_token_keeps_it_to_itself() -> None:
 
 async def test_no_text_of_a_lease_shows_its_token(room: Room) -> None:
     lease = await room.engine.adopt(HELD)
-    follow = Follow(lanes=[LANE], limit=1, worker=WORKER, token=TOKEN, ttl_ms=TTL_MS)
+    follow = Follow(lanes=[LANE], tasks=[KIND], limit=1, worker=WORKER, token=TOKEN, ttl_ms=TTL_MS)
     for record in (lease, lease.head, ask(0, token=TOKEN), Held(1, TOKEN), follow):
         assert TOKEN not in f"{record} {record!r}"
         assert inspect.getattr_static(record, "__rich_repr__") is not None

@@ -19,7 +19,7 @@ from flowfabric.engine.rounds import AGE_LIMIT_MS
 from flowfabric.engine.telemetry import ROUNDS
 from flowfabric.store import Store
 from flowfabric.store.clock import SKEW_LIMIT_MS
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order
 from flowfabric.testing.clock import START_MS, VirtualClock
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
@@ -59,7 +59,7 @@ async def test_what_is_held_is_submitted_claimed_renewed_and_ended(
 ) -> None:
     answers = await slow.submit([order(number) for number in range(6)])
     assert all(answer.created for answer in answers)
-    leases = await slow.claim([LANE], 3, worker="w", token="t", ttl_ms=60_000)
+    leases = await slow.claim([LANE], 3, tasks=[KIND], worker="w", token="t", ttl_ms=60_000)
     renewed = await slow.renew(leases, 60_000)
     first, second, third = [each.lease for each in renewed]
     finished = await slow.finish([Completed(first, b"1"), Failed(second, BROKEN)])

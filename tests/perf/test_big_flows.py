@@ -22,7 +22,7 @@ from flowfabric.store.sqlite import file
 from flowfabric.store.sqlite import store as sqlite_store
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.link import pack
-from flowfabric.testing.build import LANE, TTL_MS, WORKER
+from flowfabric.testing.build import KIND, LANE, TTL_MS, WORKER
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import flow_id, member, plan
 
@@ -117,7 +117,9 @@ async def executed(engine: Engine, steps: Steps, drawn: Plan) -> Cost:
     ended = 0
     while ended < len(drawn.orders):
         token = f"{drawn.id}-{next(tokens)}"
-        leases = await engine.claim([LANE], AT_A_TIME, worker=WORKER, token=token, ttl_ms=TTL_MS)
+        leases = await engine.claim(
+            [LANE], AT_A_TIME, tasks=[KIND], worker=WORKER, token=token, ttl_ms=TTL_MS
+        )
         await engine.finish([Completed(lease, b"1") for lease in leases])
         while await engine.dispatcher.run_once(everything=False):
             pass

@@ -20,9 +20,10 @@ from flowfabric.engine.telemetry import Telemetry
 from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store import Store, open_store
 from flowfabric.store.trips import Count
-from flowfabric.testing.build import LANE, TTL_MS, WORKER, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, WORKER, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
+from flowfabric.worker.handler import Handler
 from flowfabric.worker.worker import Worker
 from tests.perf.table import difference, expected
 from tests.perf.warp import WarpLoop, run_warped, watched
@@ -65,7 +66,9 @@ class Till:
     async def claim(self, size: int) -> tuple[Count, list[Lease]]:
         token = f"token-{next(self._tokens):016}"
         before = self._store.trips.count
-        leases = await self.engine.claim([LANE], size, worker=WORKER, token=token, ttl_ms=TTL_MS)
+        leases = await self.engine.claim(
+            [LANE], size, tasks=[KIND], worker=WORKER, token=token, ttl_ms=TTL_MS
+        )
         assert len(leases) == size
         return self._store.trips.count.since(before), leases
 
@@ -150,6 +153,9 @@ def fan(width: int, flow: FlowId) -> Plan:
     return plan(["a", *names, "z"], edges, flow=flow)
 
 
+async def nothing() -> None: ...
+
+
 def test_an_idle_minute_costs_what_the_table_says(
     store_kind: str, clock: VirtualClock, tmp_path: Path
 ) -> None:
@@ -163,7 +169,7 @@ def test_an_idle_minute_costs_what_the_table_says(
         # A store that listens to others has begun to before anybody could be woken by it.
         store.hints.subscribe(lambda _: None)
         await passed(1.0)
-        worker = Worker(engine, {}, name=WORKER, lanes=[LANE])
+        worker = Worker(engine, {KIND: Handler(KIND, nothing)}, name=WORKER, lanes=[LANE])
         loops = duties(engine)
         async with asyncio.TaskGroup() as group:
             group.create_task(worker.run())

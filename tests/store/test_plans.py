@@ -218,7 +218,7 @@ async def test_what_is_wanted_in_order_is_not_sorted(desk: Desk, call: Call) -> 
 BY_ID = "USING INDEX sqlite_autoindex_execution_1 (id=?)"
 BY_ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
 STEPS: list[tuple[Call, str, str]] = [
-    (claim, "execution", "USING INDEX execution_ready (namespace=? AND lane=?)"),
+    (claim, "execution", "USING INDEX execution_ready (namespace=? AND route=?)"),
     (claim, "execution", BY_ROW),
     (claim, "p", BY_ROW),
     (claim_one, "execution", BY_ID),

@@ -79,7 +79,9 @@ class Floor:
     async def claim(self, limit: int = 100) -> list[Lease]:
         """Take work in the test's own name; every claim has a token of its own."""
         token = f"token-{next(self._names)}"
-        return await self.engine.claim([LANE], limit, worker="somebody", token=token, ttl_ms=TTL_MS)
+        return await self.engine.claim(
+            [LANE], limit, tasks=tuple(self.handlers), worker="somebody", token=token, ttl_ms=TTL_MS
+        )
 
     async def status(self, id: ExecutionId) -> Snapshot:
         found = await self.engine.read.describe(id)

@@ -21,6 +21,7 @@ from flowfabric.core.failures import FailureReport
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Lease, Submission, Value, Writer
 from flowfabric.core.policy import TimeoutPolicy, chance, parse_policy, retry_pause_ms
+from flowfabric.core.routes import route_of
 from flowfabric.core.settle import Facts, facts_of, settle
 from flowfabric.core.states import (
     AttemptKind,
@@ -179,6 +180,7 @@ def _new_head(terms: _Terms, now_ms: int, deps_open: bool) -> Execution:
         namespace=terms.namespace,
         lane=terms.lane,
         kind=terms.kind,
+        route=route_of(terms.lane, terms.kind),
         creator=terms.creator,
         created_ms=now_ms,
         updated_ms=now_ms,
@@ -319,7 +321,17 @@ def fail(lease: Lease, now_ms: int, failure: Failure, *, leaves_line: bool = Tru
         )
     end = end_of(lease.head, patch, now_ms) if leaves_line else None
     kept = (failure_entry(lease.head, failure.report),) if failure.report else ()
-    return Transition(lease.id, guard, Writer.WORKER, patch, line, attempt, line=end, entries=kept)
+    return Transition(
+        lease.id,
+        guard,
+        Writer.WORKER,
+        patch,
+        line,
+        attempt,
+        line=end,
+        entries=kept,
+        route=lease.head.route,
+    )
 
 
 def unusable(lease: Lease, now_ms: int) -> Transition:
@@ -387,7 +399,9 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
     )
     line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})
     attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
-    return Transition(lease.id, returning(lease), Writer.WORKER, patch, line, attempt)
+    return Transition(
+        lease.id, returning(lease), Writer.WORKER, patch, line, attempt, route=head.route
+    )
 
 
 def _given_up(lease: Lease, now_ms: int) -> Transition:
@@ -406,7 +420,8 @@ def release(lease: Lease, now_ms: int) -> Transition:
     not_before = _handed_back(lease.head, facts.not_before_ms, now_ms)
     facts = msgspec.structs.replace(facts, not_before_ms=not_before)
     patch = settle(facts, now_ms).patch(**unowned(now_ms))
-    return Transition(lease.id, held(lease), Writer.WORKER, patch, LogLine("grant_released"))
+    line, route = LogLine("grant_released"), lease.head.route
+    return Transition(lease.id, held(lease), Writer.WORKER, patch, line, route=route)
 
 
 def _handed_back(head: Execution, until_ms: int | None, now_ms: int) -> int | None:

@@ -29,6 +29,8 @@ from flowfabric.core.states import (
 Value = str | int | bool | None
 
 NO_ATTEMPT = -1
+# In a hint, any route: whoever serves one has to look.
+ANY_ROUTE = ""
 _GRANTED = Reason.GRANTED
 
 
@@ -80,6 +82,7 @@ class Secretive(msgspec.Struct, frozen=True, gc=False):
 class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True):
     """The head: identity, what was asked for, and every column that transitions change.
 
+    `route`: the queue that it waits in when it is ready, as the core named it at submit.
     `requests`: the tokens of the last requests of operators that changed it, newest last.
     `generation`: which of its entries count.
     """
@@ -88,6 +91,7 @@ class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True)
     namespace: str
     lane: str
     kind: str
+    route: str
     creator: str
     created_ms: int
     policy: str
@@ -168,7 +172,8 @@ _C, _H, _W, _E, _T = (
 # Columns without a writer are written once, by the insert; `rev` is the store's own.
 COLUMNS: dict[str, Column] = {
     **dict.fromkeys(
-        ("id", "namespace", "lane", "kind", "creator", "created_ms", "policy", "rev"), _by()
+        ("id", "namespace", "lane", "kind", "route", "creator", "created_ms", "policy", "rev"),
+        _by(),
     ),
     **dict.fromkeys(("state", "reason", "attempt_state", "updated_ms"), _by(_C, _H, _W, _E, _T)),
     "priority": _by(_E),
@@ -310,7 +315,7 @@ class Claim(Secretive, frozen=True, kw_only=True):
     """A worker's ask. `repeated` after an unknown outcome: the same token, answered the same."""
 
     namespace: str
-    lanes: tuple[str, ...]
+    routes: tuple[str, ...]
     limit: int
     worker: str
     token: str

@@ -130,7 +130,9 @@ def revoke(
         return RevokeOutcome(False, row.epoch, "different_worker_instance_id")
     patch, attempt, line = lose(row, now_ms, Loss.REVOKED, clip(reason))
     end = end_of(row, patch, now_ms)
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, attempt, line=end)
+    return Transition(
+        row.id, observed(row), Writer.ENGINE, patch, line, attempt, line=end, route=row.route
+    )
 
 
 def _already(row: Execution) -> str:
@@ -180,7 +182,7 @@ def replay(row: Execution, now_ms: int, reason: str = "") -> Transition:
     if row.failures:
         patch |= {"failures": 0, "parked": ""}
     line = LogLine("replayed", {"replay_count": row.replay_count + 1, "reason": clip(reason)})
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, route=row.route)
 
 
 def has_priority(row: Execution, priority: int) -> bool:
@@ -253,7 +255,7 @@ def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> T
         )
     patch = _gates(facts, now_ms)
     line = LogLine("blocked", {"reason": reason, "detail": clip(detail, field="detail")})
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, route=row.route)
 
 
 def unblock(row: Execution, now_ms: int, expected: Reason | None = None) -> Transition:
@@ -269,7 +271,7 @@ def unblock(row: Execution, now_ms: int, expected: Reason | None = None) -> Tran
         facts = msgspec.structs.replace(facts_of(row), admission=Admission.NONE, recheck_ms=None)
     patch = _gates(facts, now_ms)
     line = LogLine("unblocked", {"reason": shown})
-    return Transition(row.id, observed(row), Writer.ENGINE, patch, line)
+    return Transition(row.id, observed(row), Writer.ENGINE, patch, line, route=row.route)
 
 
 def _shown_block(row: Execution) -> Reason | None:

@@ -208,4 +208,6 @@ def _transition(
     guard = Seen(row.rev, row.state)
     ended_ms = patch.get("ended_ms")
     end = end_of(row, patch, ended_ms) if isinstance(ended_ms, int) else None
-    return Transition(row.id, guard, Writer.TIMEKEEPER, patch, log, attempt, line=end)
+    return Transition(
+        row.id, guard, Writer.TIMEKEEPER, patch, log, attempt, line=end, route=row.route
+    )

@@ -111,6 +111,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     `line`: what the end of a member of a flow leaves for the dispatcher, written with it.
     `entries` are written with it, for the generation and the epoch that the row has then; under a
     key that is there, what is there stays.
+    `route`: where it waits, if it becomes ready; for those who are told, nothing of it is written.
     """
 
     id: ExecutionId
@@ -122,6 +123,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     tags: Mapping[str, str] | None = None
     line: Line | None = None
     entries: tuple[Entry, ...] = ()
+    route: str = ""
 
     def __post_init__(self) -> None:
         guard, patch, writer = self.guard, self.patch, self.writer

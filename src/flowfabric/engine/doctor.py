@@ -232,7 +232,11 @@ class Doctor:
         serving = {lane.name for lane in lanes if lane.state in SERVING}
         for queue in self._queues.unclaimed(self._clock.now_ms(), CLAIM_GRACE_MS, serving):
             held = Query(
-                namespace=queue.namespace, lane=queue.lane, states=(State.ACTIVE,), limit=1
+                namespace=queue.namespace,
+                lane=queue.lane,
+                kind=queue.task,
+                states=(State.ACTIVE,),
+                limit=1,
             )
             # Somebody may have begun to work while the rows were read.
             if not await self._store.find(held):

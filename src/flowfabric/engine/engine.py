@@ -22,6 +22,7 @@ from flowfabric.core.ids import (
 )
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Claim, Execution, Inserted, Lease, Submission, Want
+from flowfabric.core.routes import routes_of
 from flowfabric.core.states import TERMINAL
 from flowfabric.core.transition import BATCH_LIMIT, Applied, Rejected, Transition, patched
 from flowfabric.engine.conflict import persistently
@@ -168,6 +169,7 @@ class Engine(Overseeing):
         lanes: Sequence[str],
         limit: int,
         *,
+        tasks: Sequence[str],
         worker: str,
         token: str,
         ttl_ms: int,
@@ -175,16 +177,19 @@ class Engine(Overseeing):
         only: ExecutionId | None = None,
         repeated: bool = False,
     ) -> list[Lease]:
-        """Take up to `limit` ready executions; `start=False` grants without beginning.
+        """Take up to `limit` ready executions of these tasks, in these lanes, best first;
+        `start=False` grants without beginning. Others stay where they are for who knows them.
 
         The token is the caller's, random and new for each claim: it is the fence of every lease
         of this claim, and with `repeated` the way to get them again when the reply was lost.
         `only` takes that one execution or nothing, and raises when there is none such.
         """
-        follow = Follow(lanes=lanes, limit=limit, worker=worker, token=token, ttl_ms=ttl_ms)
+        follow = Follow(
+            lanes=lanes, tasks=tasks, limit=limit, worker=worker, token=token, ttl_ms=ttl_ms
+        )
         ask = await self._ask(follow)
         # What an earlier call took is answered whatever became of its lane.
-        if limit < 1 or not (ask.lanes or repeated):
+        if limit < 1 or not (ask.routes or repeated):
             return []
 
         async def once(is_repeated: bool) -> list[Lease]:
@@ -209,9 +214,10 @@ class Engine(Overseeing):
     async def _ask(self, follow: Follow) -> Claim:
         _require_ttl(follow.ttl_ms)
         wanted = dict.fromkeys(names.lane_name(lane) for lane in follow.lanes)
+        serving = await self.lanes.serving(tuple(wanted))
         return Claim(
             namespace=self.namespace,
-            lanes=await self.lanes.serving(tuple(wanted)),
+            routes=routes_of(serving, tuple(follow.tasks)),
             limit=min(exact.integer(follow.limit, "limit", "0 or more"), BATCH_LIMIT),
             worker=names.worker_name(follow.worker),
             token=names.lease_token(follow.token),

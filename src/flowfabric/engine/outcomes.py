@@ -63,6 +63,7 @@ class Follow(Secretive, frozen=True, kw_only=True):
     """What a worker has room for, and how it would hold it."""
 
     lanes: Sequence[str]
+    tasks: Sequence[str]
     limit: int
     worker: str
     token: str

@@ -29,9 +29,13 @@ def stalled(view: View, now_ms: int, grace_ms: int) -> str:
     return f"{told}; is an engine running?"
 
 
+_Place = tuple[str, str, str]
+
+
 class Unclaimed(NamedTuple):
     namespace: str
     lane: str
+    task: str
     sentence: str
 
 
@@ -41,14 +45,14 @@ class _Queue(NamedTuple):
 
 
 class Queues:
-    """The queues of a store, by namespace and lane, as its open executions show them."""
+    """The queues of a store, by namespace, lane and task, as its open executions show them."""
 
     def __init__(self) -> None:
-        self._ready: dict[tuple[str, str], _Queue] = {}
-        self._claimed_ms: dict[tuple[str, str], int] = {}
+        self._ready: dict[_Place, _Queue] = {}
+        self._claimed_ms: dict[_Place, int] = {}
 
     def see(self, row: Execution) -> None:
-        place = row.namespace, row.lane
+        place = row.namespace, row.lane, row.kind
         if row.state in CLAIMABLE:
             known = self._ready.get(place, _Queue(row.updated_ms, 0))
             self._ready[place] = _Queue(min(known.oldest_ms, row.updated_ms), known.ready + 1)
@@ -60,11 +64,13 @@ class Queues:
         self, now_ms: int, grace_ms: int, serving: Collection[str]
     ) -> Iterator[Unclaimed]:
         """Queues of lanes that hand out work, with work older than any claim."""
-        for (namespace, lane), queue in sorted(self._ready.items()):
+        for place, queue in sorted(self._ready.items()):
+            _, lane, task = place
             waited_ms = now_ms - queue.oldest_ms
-            is_claimed = self._claimed_ms.get((namespace, lane), 0) >= queue.oldest_ms
+            is_claimed = self._claimed_ms.get(place, 0) >= queue.oldest_ms
             if lane in serving and waited_ms > grace_ms and not is_claimed:
-                told = f"{queue.ready} ready, the oldest for {format_ms(waited_ms)}"
-                yield Unclaimed(
-                    namespace, lane, f"{told}, and nothing is claimed; is a worker running?"
+                told = (
+                    f"{queue.ready} ready of task '{task}', the oldest for {format_ms(waited_ms)}"
                 )
+                asked = "and nothing is claimed; does a worker that knows it run?"
+                yield Unclaimed(*place, f"{told}, {asked}")

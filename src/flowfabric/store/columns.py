@@ -16,6 +16,7 @@ INSERT_COLUMNS = (
     "namespace",
     "lane",
     "kind",
+    "route",
     "creator",
     "created_ms",
     "policy",

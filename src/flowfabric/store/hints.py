@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flowfabric.core.documents import Put
 from flowfabric.core.flow.model import Line
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Ended, Execution, Submission
+from flowfabric.core.model import ANY_ROUTE, Ended, Execution, Submission
 from flowfabric.core.states import CLAIMABLE, TERMINAL, State
 from flowfabric.core.transition import Changeset, Transition
 from flowfabric.forking import begin_here_and_in_children
@@ -25,6 +25,7 @@ _ACTIVE = State.ACTIVE
 class Hint(NamedTuple):
     """What may have changed.
 
+    `ready`: routes that have ready work, `ANY_ROUTE` among them if it may be any.
     `fenced`: leases that were ended by somebody other than their holder. `foreign`: another
     process wrote, so anything may have changed. `flows`: those that have something to do;
     `lines`: what it is, as far as this process knows; `turn_ms`: when a flow has, that has not now.
@@ -32,7 +33,7 @@ class Hint(NamedTuple):
     a fact.
     """
 
-    ready: bool = False
+    ready: tuple[str, ...] = ()
     due_ms: int | None = None
     ended: tuple[ExecutionId, ...] = ()
     fenced: tuple[ExecutionId, ...] = ()
@@ -49,17 +50,20 @@ Listener = Callable[[Hint], None]
 def hint_of_inserts(batch: Iterable[Submission]) -> Hint:
     heads: list[Execution] = [each.execution for each in batch if each.create]
     due = [head.due_ms for head in heads if head.due_ms is not None]
-    return Hint(any(head.state in CLAIMABLE for head in heads), min(due, default=None))
+    ready = dict.fromkeys(head.route for head in heads if head.state in CLAIMABLE)
+    return Hint(tuple(ready), min(due, default=None))
 
 
 def hint_of(transitions: Iterable[Transition]) -> Hint:
     """What these patches make possible, if they are written."""
-    ready, due, ended, fenced = False, [], [], []
+    ready: dict[str, None] = {}
+    due, ended, fenced = [], [], []
     lines: list[Line] = []
     for transition in transitions:
         patch = transition.patch
         state, due_ms = patch.get("state"), patch.get("due_ms")
-        ready = ready or state in CLAIMABLE
+        if state in CLAIMABLE:
+            ready[transition.route] = None
         if isinstance(due_ms, int):
             due.append(due_ms)
         if state in TERMINAL:
@@ -69,7 +73,7 @@ def hint_of(transitions: Iterable[Transition]) -> Hint:
         if transition.line is not None:
             lines.append(transition.line)
     return Hint(
-        ready,
+        tuple(ready),
         min(due, default=None),
         tuple(ended),
         tuple(fenced),
@@ -92,9 +96,10 @@ def hint_of_changes(batch: Sequence[Changeset]) -> Hint:
     if members:
         new = hint_of_inserts(members)
         due = [at for at in (told.due_ms, new.due_ms) if at is not None]
-        told = told._replace(ready=told.ready or new.ready, due_ms=min(due, default=None))
+        ready = tuple(dict.fromkeys((*told.ready, *new.ready)))
+        told = told._replace(ready=ready, due_ms=min(due, default=None))
     if any(changes.lanes for changes in batch):
-        told = told._replace(ready=True)
+        told = told._replace(ready=(ANY_ROUTE,))
     return told._replace(
         flows=tuple(dict.fromkeys((*told.flows, *lines))),
         turn_ms=min(_turns(batch), default=None),

@@ -162,8 +162,8 @@ class MemoryStore:
         if ask.only is not None:
             row = self._rows.get(ask.only)
             fits = row is not None and self._is_ready(row) and row.namespace == ask.namespace
-            return [self._take(row, ask)] if row and fits and row.lane in ask.lanes else []
-        queues = [self._queue(ask.namespace, lane) for lane in ask.lanes]
+            return [self._take(row, ask)] if row and fits and row.route in ask.routes else []
+        queues = [self._queue(ask.namespace, route) for route in ask.routes]
         taken: list[Execution] = []
         while len(taken) < ask.limit:
             best = min((queue for queue in queues if queue), key=itemgetter(0), default=None)
@@ -174,8 +174,8 @@ class MemoryStore:
             self._forget_stale(best)
         return taken
 
-    def _queue(self, namespace: str, lane: str) -> list[ReadyKey]:
-        queue = self._ready.setdefault((namespace, lane), [])
+    def _queue(self, namespace: str, route: str) -> list[ReadyKey]:
+        queue = self._ready.setdefault((namespace, route), [])
         self._forget_stale(queue)
         return queue
 
@@ -485,7 +485,7 @@ class MemoryStore:
     def _put(self, row: Execution) -> None:
         self._rows[row.id] = row
         if row.state in CLAIMABLE:
-            queue = self._ready.setdefault((row.namespace, row.lane), [])
+            queue = self._ready.setdefault((row.namespace, row.route), [])
             heapq.heappush(queue, _ready_key(row))
         self._timers.arm(row)
         if row.flow:

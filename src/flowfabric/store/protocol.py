@@ -4,7 +4,7 @@ Theory. The core decides and hands over data: guards, patches, log lines. A stor
 writes them, for any number of records in one call, and keeps its indexes true by itself because
 they are functions of the head:
 
-    ready     rows whose state is waiting, orphaned or revoked, per namespace and lane,
+    ready     rows whose state is waiting, orphaned or revoked, per namespace and route,
               highest priority first, then oldest, then smallest id
     timer     rows and documents with a `due_ms`, soonest first
     members   rows with a `flow`, per flow
@@ -109,7 +109,8 @@ class Store(Protocol):
         ...
 
     async def claim(self, ask: Claim) -> list[Lease]:
-        """Take up to `limit` ready executions of these lanes, best first, for one worker.
+        """Take up to `limit` ready executions of these routes, best first across them, for one
+        worker. What waits elsewhere is not touched.
 
         Best of all where the store can see it; a store of many servers compares the heads of at
         least sixteen partitions that have work.

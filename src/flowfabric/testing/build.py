@@ -20,11 +20,13 @@ from flowfabric.core.policy import (
     TimeoutPolicy,
     encode_policy,
 )
+from flowfabric.core.routes import routes_of
 from flowfabric.testing.clock import START_MS
 
 NAMESPACE = "default"
 LANE = "main"
 KIND = "greet"
+ROUTE = "main greet"
 WORKER = "worker-1"
 TOKEN, OTHER_TOKEN, THIRD_TOKEN = "token-1", "token-2", "token-3"
 TTL_MS = 30_000
@@ -106,6 +108,7 @@ def ask(
     *,
     limit: int = 1,
     lanes: tuple[str, ...] = (LANE,),
+    tasks: tuple[str, ...] = (KIND,),
     namespace: str = NAMESPACE,
     worker: str = WORKER,
     token: str = TOKEN,
@@ -117,7 +120,7 @@ def ask(
     """A worker's claim."""
     return Claim(
         namespace=namespace,
-        lanes=lanes,
+        routes=routes_of(lanes, tasks),
         limit=limit,
         worker=worker,
         token=token,

@@ -15,6 +15,7 @@ from flowfabric.core.policy import parse_policy
 from flowfabric.core.states import CLAIMABLE, LaneState, State
 from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.errors import FlowFabricError, IdempotencyConflict, LaneClosed
+from flowfabric.testing.build import KIND
 from flowfabric.testing.driver import Driver, require
 
 
@@ -22,6 +23,7 @@ class Ask(NamedTuple):
     """What a claim asks for; `again` repeats the claim with the token of that number."""
 
     lanes: tuple[str, ...]
+    tasks: tuple[str, ...] = (KIND,)
     limit: int = 1
     who: int = 0
     ttl_ms: int = 5_000
@@ -69,6 +71,7 @@ async def claim(driver: Driver, ask: Ask) -> list[Lease] | FlowFabricError:
         lambda: engine.claim(
             ask.lanes,
             limit,
+            tasks=ask.tasks,
             worker=f"worker-{ask.who}",
             token=token,
             ttl_ms=ask.ttl_ms,
@@ -84,6 +87,7 @@ async def claim(driver: Driver, ask: Ask) -> list[Lease] | FlowFabricError:
     now_ms = driver.clock.now_ms()
     mine = [r for r in active if r.lease_token == token and (r.lease_until_ms or 0) > now_ms]
     ready = [row for row in before.rows if row.state in CLAIMABLE and row.lane in serving]
+    ready = [row for row in ready if row.kind in ask.tasks]
     ready = [row for row in ready if row.namespace == engine.namespace and only in (None, row.id)]
     is_answered = ask.again is not None and mine
     wanted = sorted(mine, key=_place) if is_answered else sorted(ready, key=_place)[:limit]

@@ -37,6 +37,7 @@ SUBMITTED = "submitted"
 COMPLETED = "completed"
 PUT = "put"
 LANE = "crash"
+TASK = "work"
 TTL_MS = 5_000
 STEPS_PER_TICK = 200
 
@@ -69,6 +70,7 @@ async def work(path: str, seed: int) -> None:
         leases = await engine.claim(
             (LANE,),
             chance.randint(1, 40),
+            tasks=(TASK,),
             worker=f"crash-{seed}",
             token=secrets.token_hex(16),
             ttl_ms=TTL_MS,
@@ -100,7 +102,7 @@ async def _submit(engine: Engine, chance: random.Random) -> None:
             id=execution_id(chance.randrange(256), uuid7(now_ms, chance.getrandbits(RANDOM_BITS))),
             namespace=engine.namespace,
             lane=LANE,
-            kind="work",
+            kind=TASK,
             payload=b"{}",
             policy=_POLICY,
             delay_until_ms=now_ms + 20 if chance.random() < 0.1 else None,

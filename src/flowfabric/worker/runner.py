@@ -19,7 +19,7 @@ from flowfabric.core.model import Lease
 from flowfabric.core.transition import clip
 from flowfabric.engine.outcomes import Completed, Failed, Outcome
 from flowfabric.engine.slots import context_without_slot
-from flowfabric.errors import Invalid, TaskError, UnknownTask
+from flowfabric.errors import Invalid, TaskError
 from flowfabric.worker.context import Context
 from flowfabric.worker.failure_capture import report_of
 from flowfabric.worker.handler import Handler
@@ -106,11 +106,6 @@ def _caught(call: Callable[[], object]) -> object:
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def unknown_task(lease: Lease) -> Outcome:
-    error = UnknownTask(f"no task {lease.head.kind!r} is registered here", field="task")
-    return Failed(lease, Failure(str(error), error.code))
 
 
 def causes(error: BaseException) -> str:

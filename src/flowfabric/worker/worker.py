@@ -18,6 +18,7 @@ from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
+from flowfabric.core.routes import is_served, routes_of
 from flowfabric.core.transition import BATCH_LIMIT
 from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
@@ -36,7 +37,7 @@ from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
 from flowfabric.worker.restoring import Restorer
-from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt, unknown_task
+from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt
 from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
 
@@ -52,7 +53,7 @@ CLEAN_UP_SECONDS = 1.0
 
 
 class Worker:
-    """Runs handlers for the executions of some lanes."""
+    """Runs handlers for the executions of some lanes, as far as it knows their tasks."""
 
     def __init__(
         self,
@@ -71,6 +72,8 @@ class Worker:
         self._engine = engine
         self._handlers = handlers
         self._lanes = tuple(names.lane_name(lane) for lane in lanes)
+        self._tasks: tuple[str, ...] = ()
+        self._routes: frozenset[str] = frozenset()
         self._slots = Slots(slots, self._free)
         self._ttl_ms = ttl_ms
         self._drain_seconds = drain_seconds
@@ -179,6 +182,14 @@ class Worker:
     def _room(self) -> int:
         return self._slots.room - self._promised
 
+    @property
+    def _served(self) -> frozenset[str]:
+        """The routes of all that it can run; a task may come to be known while it runs."""
+        if len(self._tasks) != len(self._handlers):
+            self._tasks = tuple(self._handlers)
+            self._routes = frozenset(routes_of(self._lanes, self._tasks))
+        return self._routes
+
     def _free(self) -> None:
         self._freed.set()
 
@@ -206,6 +217,7 @@ class Worker:
         self._promised += limit
         return Follow(
             lanes=self._lanes,
+            tasks=tuple(self._handlers),
             limit=limit,
             worker=self.name,
             token=secrets.token_hex(16),
@@ -240,6 +252,7 @@ class Worker:
         return await self._engine.claim(
             lanes,
             limit,
+            tasks=tuple(self._handlers),
             worker=self.name,
             token=token,
             ttl_ms=self._ttl_ms,
@@ -255,7 +268,7 @@ class Worker:
             return
 
     def _hear(self, hint: Hint) -> None:
-        if hint.ready or hint.foreign:
+        if hint.foreign or is_served(hint.ready, self._served):
             self._idle.reset()
             self._ready.set()
         if hint.fenced:
@@ -287,12 +300,11 @@ class Worker:
 
     async def _attempt(self, lease: Lease, given: Given, slot: Slot) -> None:
         slot.enter()
-        handler = self._handlers.get(lease.head.kind)
+        handler: Handler | None = None
         outcome: Outcome | None
         try:
-            if handler is None:
-                outcome = unknown_task(lease)
-            elif isinstance(given, asyncio.Task) and (given := await _answer(given, lease)) is None:
+            handler = self._handlers[lease.head.kind]
+            if isinstance(given, asyncio.Task) and (given := await _answer(given, lease)) is None:
                 outcome = Released(lease)
             elif isinstance(given, Corrupt):
                 outcome = Failed(lease, Failure(str(given), given.code, fatal=True))

@@ -16,7 +16,7 @@ from flowfabric.errors import StoreUnavailable
 from flowfabric.store.postgres import PostgresStore, connections
 from flowfabric.store.postgres.driver import Connection
 from flowfabric.testing import VirtualClock
-from flowfabric.testing.build import TTL_MS, ask, execution_id, order, submissions
+from flowfabric.testing.build import KIND, TTL_MS, ask, execution_id, order, submissions
 from flowfabric.testing.conformance.steps import ALL, head, put, take
 from flowfabric.testing.servers import PostgresServer, postgres_server
 from tests.store.postgres.desk import Desk, waited_for
@@ -108,7 +108,7 @@ async def test_a_claim_whose_reply_was_lost_is_answered_again(
 
     monkeypatch.setattr(Connection, "ask", cut_once)
     engine = Engine(store, clock=clock)
-    leases = await engine.claim(["main"], 4, worker="w", token="t", ttl_ms=TTL_MS)
+    leases = await engine.claim(["main"], 4, tasks=[KIND], worker="w", token="t", ttl_ms=TTL_MS)
     assert [lease.id for lease in leases] == [execution_id(n) for n in range(4)]
     assert len(cuts) == 1
     active = await store.find(Query(states=(State.ACTIVE,)))

@@ -37,9 +37,11 @@ EDGES = """INSERT INTO edge SELECT '', 'up' || x, 'down' || x, 'start', '', 0, '
     FROM generate_series(1, $1) AS x"""
 # One flow that has nearly everything there is, and one upstream that everybody waits for.
 ONE_FLOW = """INSERT INTO execution
-    (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload,
+    (id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, updated_ms,
+     payload,
      flow)
-    SELECT '{fp:9}:one' || x, 'default', 'main', 'greet', 'tests', x, '', 'completed', 'none', x,
+    SELECT '{fp:9}:one' || x, 'default', 'main', 'greet', 'main greet', 'tests', x, '',
+           'completed', 'none', x,
            '', $2 FROM generate_series(1, $1) AS x"""
 ONE_UPSTREAM = """INSERT INTO edge SELECT $2, 'up', 'down' || x, 'start', '', 0, '', 1, '',
     'satisfied', 0, -1, '', NULL FROM generate_series(1, $1) AS x"""

@@ -11,7 +11,7 @@ from flowfabric.core.lifecycle import complete, renew
 from flowfabric.store.hints import Hint
 from flowfabric.store.postgres import PostgresStore
 from flowfabric.store.postgres.notices import FLOWS_MAX, channel_of, hint_of_notice, notice_of
-from flowfabric.testing.build import TTL_MS, execution_id, order
+from flowfabric.testing.build import ROUTE, TTL_MS, execution_id, order
 from flowfabric.testing.conformance.flow_steps import add_lines, put_flow
 from flowfabric.testing.conformance.flows_pending import line
 from flowfabric.testing.conformance.steps import apply, put, put_and_take
@@ -56,9 +56,9 @@ async def heard_by_another(desk: Desk, store: PostgresStore) -> Ear:
 @pytest.mark.parametrize(
     ("hint", "there"),
     [
-        (Hint(ready=True), Hint(ready=True)),
+        (Hint(ready=(ROUTE,)), Hint(ready=(ROUTE,))),
         (Hint(due_ms=5), Hint(due_ms=5)),
-        (Hint(ready=True, due_ms=5), Hint(ready=True, due_ms=5)),
+        (Hint(ready=("a b c", "b"), due_ms=5), Hint(ready=("a b c", "b"), due_ms=5)),
         (Hint(ended=(execution_id(1),)), Hint(foreign=True)),
         (Hint(fenced=(execution_id(1),)), Hint(foreign=True)),
         (Hint(flows=(flow_id(1),)), Hint(foreign=True, flows=(flow_id(1),))),
@@ -87,7 +87,7 @@ def test_a_channel_fits_into_an_identifier() -> None:
 async def test_new_work_wakes_another_process(desk: Desk, store: PostgresStore) -> None:
     ear = await heard_by_another(desk, store)
     await put(store, desk.clock, order(0))
-    await ear.until(lambda hint: hint.ready)
+    await ear.until(lambda hint: hint.ready == (ROUTE,))
 
 
 async def test_a_timer_is_told_with_its_instant(desk: Desk, store: PostgresStore) -> None:
@@ -121,7 +121,7 @@ async def test_a_process_does_not_wake_itself(desk: Desk, store: PostgresStore) 
     await put(store, desk.clock, order(0))
     await put(await desk.opened(), desk.clock, order(1, delay_until_ms=desk.clock.now_ms() + 7))
     await ear.until(lambda hint: hint.due_ms is not None)
-    assert [hint.ready for hint in ear.heard] == [True, False]
+    assert [hint.ready for hint in ear.heard] == [(ROUTE,), ()]
 
 
 async def test_a_batch_is_one_notice_and_a_renewal_is_none(
@@ -171,14 +171,14 @@ async def test_after_a_lost_connection_everything_may_have_changed(
     assert await cut(raw, listening(desk)) == 1
     await ear.listening()
     await put(store, desk.clock, order(0))
-    await ear.until(lambda hint: hint.ready)
+    await ear.until(lambda hint: hint.ready == (ROUTE,))
 
 
 async def test_nobody_listens_behind_a_transaction_pooler(desk: Desk) -> None:
     pooled = await desk.opened("&pooler=transaction")
     ear = Ear(pooled)
     await put(pooled, desk.clock, order(0))
-    assert [hint.ready for hint in ear.heard] == [True]
+    assert [hint.ready for hint in ear.heard] == [(ROUTE,)]
     raw = await desk.raw()
     assert await raw.fetchval(LISTENERS, listening(desk)) == 0
 

@@ -22,8 +22,10 @@ DEAD = 4_000
 FLOOR_MS = DEAD // 1_000
 FEW_PAGES = 40
 WAITING = """INSERT INTO execution
-    (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload)
-    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'tests', x, '',
+    (id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, updated_ms,
+     payload)
+    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'main greet', 'tests',
+           x, '',
            'waiting', 'none', x, '' FROM generate_series(1, $1) AS x"""
 
 

@@ -22,9 +22,11 @@ DEAD = 6_500
 FEW_PAGES = 30
 LONG_AGO_MS = 3_600_000
 LEASED = """INSERT INTO execution
-    (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload,
+    (id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, updated_ms,
+     payload,
      due_ms)
-    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'tests', x, '',
+    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'main greet', 'tests',
+           x, '',
            'active', 'none', x, '', $1::bigint + x FROM generate_series(1, $2) AS x"""
 
 

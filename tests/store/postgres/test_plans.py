@@ -30,8 +30,10 @@ from tests.store.postgres.desk import Desk
 
 FINISHED = 20_000
 FILL = """INSERT INTO execution
-    (id, namespace, lane, kind, creator, created_ms, policy, state, reason, updated_ms, payload)
-    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'tests', x, '',
+    (id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, updated_ms,
+     payload)
+    SELECT '{fp:9}:' || lpad(x::text, 12, '0'), 'default', 'main', 'greet', 'main greet', 'tests',
+           x, '',
            'completed', 'none', x, '' FROM generate_series(1, $1) AS x"""
 LOG = """INSERT INTO log (n, id, at_ms, kind, state, attempt, epoch, detail)
     SELECT n, id, 1, 'completed', state, 0, 1, '{}' FROM execution WHERE state = 'completed'"""

@@ -55,7 +55,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "execution_patch_held_alike": (_HEAD,),
     "execution_patch_seen": (_HEAD,),
     "execution_patch_seen_alike": (_HEAD,),
-    "execution_ready": ("execution by execution_ready (namespace=? AND lane=?)",),
+    "execution_ready": ("execution by execution_ready (namespace=? AND route=?)",),
     "execution_ready_one": (_HEAD,),
     "flow_departing": ("flow by flow_purge (purge_ms<?)",),
     "flow_due": ("flow by flow_due (due_ms<?)", "sorts"),

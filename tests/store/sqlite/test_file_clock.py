@@ -17,7 +17,7 @@ from flowfabric.engine.timekeeper import Timekeeper
 from flowfabric.store.clock import JUMP_MS, SLEW, Machine
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.sqlite.clock import KEEP_MS, TEND_MS, this_machine
-from flowfabric.testing.build import LANE, TTL_MS, order
+from flowfabric.testing.build import KIND, LANE, TTL_MS, order
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000
@@ -96,7 +96,7 @@ async def test_a_lease_of_a_process_that_was_an_hour_ahead_ends_in_time(
     first = await begin(clocks, tmp_path, opened)
     ahead = await begin(clocks, tmp_path, opened, off_ms=HOUR_MS)
     await ahead.submit([order(0)])
-    (lease,) = await ahead.claim([LANE], 1, worker="w", token="t", ttl_ms=TTL_MS)
+    (lease,) = await ahead.claim([LANE], 1, tasks=[KIND], worker="w", token="t", ttl_ms=TTL_MS)
     assert lease.until_ms == START_MS + TTL_MS
     clocks.pass_ms(TTL_MS + TTL_MS // SLEW)
     await Timekeeper(first.store, first.clock).run_once()
@@ -109,7 +109,7 @@ async def test_a_process_whose_clock_was_set_back_takes_over_no_live_lease(
     behind = await begin(clocks, tmp_path, opened, off_ms=-HOUR_MS)
     first = await begin(clocks, tmp_path, opened)
     await behind.submit([order(0)])
-    (lease,) = await behind.claim([LANE], 1, worker="w", token="t", ttl_ms=TTL_MS)
+    (lease,) = await behind.claim([LANE], 1, tasks=[KIND], worker="w", token="t", ttl_ms=TTL_MS)
     clocks.pass_ms(TTL_MS // 2)
     await Timekeeper(first.store, first.clock).run_once()
     assert (await first.read.load(lease.id)).head.state is State.ACTIVE

@@ -20,7 +20,7 @@ from flowfabric.core.lifecycle import complete
 from flowfabric.store.hints import Hint
 from flowfabric.store.notices import encode_notice
 from flowfabric.store.sqlite import SqliteStore, wake, watch, writer
-from flowfabric.testing.build import ask
+from flowfabric.testing.build import ROUTE, ask
 from tests.app.stage import PATIENCE_SECONDS
 from tests.store.sqlite.listener import NEVER_SECONDS, settle, write
 
@@ -128,7 +128,7 @@ async def test_processes_wake_each_other(path: Path) -> None:
         here.hints.clear()
         assert await said(there) == "heard"
         await here.heard()
-        assert here.hints == [Hint(ready=True)]
+        assert here.hints == [Hint(ready=(ROUTE,))]
         assert await there.wait() == 0
     assert sockets(path) == []
 

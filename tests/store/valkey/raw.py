@@ -12,7 +12,7 @@ from flowfabric.store.valkey.calls import command
 from flowfabric.store.valkey.link import Cell, Reply, pack
 
 # The columns that a record begins with, then numbers.
-_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
+_FRONT = ("state", "reason", "lease_token", "next_kind", "namespace", "route")
 _NUMBERS = (
     *("rev", "epoch", "lease_until_ms", "due_ms", "attempt", "priority", "created_ms"),
     *("next_attempt", "attempt_left_ms", "deadline_ms", "started_ms", "purge_ms"),

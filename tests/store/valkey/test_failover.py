@@ -111,7 +111,7 @@ async def test_work_that_a_lost_server_forgot_is_found_by_a_sweep(
         store = opener(server.url)
         await store.migrate()
         await put(store, clock, order(0))
-        hints = f"{store.address.prefix}:{{hint:7:default:main}}"
+        hints = f"{store.address.prefix}:{{hint:7:default:main greet}}"
         await ask_all(store, "UNLINK", hints, f"{hints}:version")
         assert len(await store.claim(ask(clock.now_ms(), limit=5))) == 1
         await put(store, clock, order(1))

@@ -18,16 +18,16 @@ from flowfabric.testing.servers import ValkeyServer
 from tests.store.valkey.conftest import Opener
 from tests.store.valkey.raw import ask as command
 
-LANE = "{hint:7:default:main}"
+ROUTE = "{hint:7:default:main greet}"
 
 
-async def hints(store: ValkeyStore, name: str = LANE) -> dict[int, int]:
+async def hints(store: ValkeyStore, name: str = ROUTE) -> dict[int, int]:
     key = f"{store.address.prefix}:{name}"
     found = scored(await command(store, key, "ZRANGE", key, 0, -1, "WITHSCORES"))
     return {int(partition): int(score) for partition, score in found}
 
 
-async def forget_hints(store: ValkeyStore, name: str = LANE) -> None:
+async def forget_hints(store: ValkeyStore, name: str = ROUTE) -> None:
     key = f"{store.address.prefix}:{name}"
     await command(store, key, "UNLINK", key, f"{key}:version")
 
@@ -119,7 +119,7 @@ async def test_a_hint_that_is_wrong_costs_a_look_and_goes_away(
     store = opener(url)
     await store.migrate()
     await put_spread(store, clock, 5)
-    key = f"{store.address.prefix}:{LANE}"
+    key = f"{store.address.prefix}:{ROUTE}"
     await command(store, key, "ZADD", key, 1, 42, 1, 43)
     assert len(await store.claim(ask(clock.now_ms(), limit=10))) == 1
     assert await hints(store) == {}
@@ -132,12 +132,12 @@ async def test_an_older_hint_does_not_undo_a_newer_one(
     store = opener(url)
     await store.migrate()
     await put_spread(store, clock, 5)
-    key = f"{store.address.prefix}:{LANE}:version"
+    key = f"{store.address.prefix}:{ROUTE}:version"
     version = await command(store, key, "HGET", key, "5")
     assert isinstance(version, bytes)
-    await store._hinting.tell([Change(LANE, "5", str(int(version) - 1), "")])
+    await store._hinting.tell([Change(ROUTE, "5", str(int(version) - 1), "")])
     assert set(await hints(store)) == {5}
-    await store._hinting.tell([Change(LANE, "5", str(int(version) + 1), "")])
+    await store._hinting.tell([Change(ROUTE, "5", str(int(version) + 1), "")])
     assert await hints(store) == {}
 
 

@@ -119,7 +119,7 @@ async def test_a_drop_that_was_interrupted_can_be_repeated(
 @pytest.mark.case("BC-007")
 async def test_what_is_missing_is_named_and_then_loaded(url: str, opener: Opener) -> None:
     store = opener(url)
-    load = "FUNCTION LOAD (flowfabric lib v2)"
+    load = "FUNCTION LOAD (flowfabric lib v3)"
     assert await store.unmigrated() == [load, "first start"]
     await store.migrate()
     assert await store.unmigrated() == []
@@ -149,11 +149,11 @@ async def test_queues_and_timers_are_named_by_what_they_hold(
     await used(store, clock)
     prefix = store.address.prefix
     assert {
-        f"{prefix}:{{fp:100}}:ready:7:default:main",
+        f"{prefix}:{{fp:100}}:ready:7:default:main greet",
         f"{prefix}:{{fp:150}}:due",
         f"{prefix}:{{fp:100}}:ids",
         f"{prefix}:{{lanes}}:all",
-        f"{prefix}:{{hint:7:default:main}}",
+        f"{prefix}:{{hint:7:default:main greet}}",
     } <= await keys(store, f"{prefix}:*")
 
 

@@ -85,9 +85,9 @@ BREAKS = {
     "no id of a member": ("ZREM", "ids", uuid_of(member("b"))),
     "ended otherwise": ("ZADD", "ids", 0, uuid_of(ENDED)),
     "an id of nobody": ("ZADD", "ids", 0, "nobody"),
-    "not ready": ("ZREM", "ready:7:default:main", uuid_of(SOLO)),
-    "ready too late": ("ZADD", "ready:7:default:main", 1, uuid_of(SOLO)),
-    "ready and blocked": ("ZADD", "ready:7:default:main", 1, uuid_of(member("b"))),
+    "not ready": ("ZREM", "ready:7:default:main greet", uuid_of(SOLO)),
+    "ready too late": ("ZADD", "ready:7:default:main greet", 1, uuid_of(SOLO)),
+    "ready and blocked": ("ZADD", "ready:7:default:main greet", 1, uuid_of(member("b"))),
     "no timer": ("ZREM", "due", uuid_of(LEASED)),
     "a late timer": ("ZADD", "due", 900_000_000_000_000, uuid_of(LEASED)),
     "a timer of nobody": ("ZADD", "due", 7, "nobody"),
@@ -129,7 +129,7 @@ async def test_what_had_lost_its_queue_is_claimed_again(
 ) -> None:
     """Whoever looks for work is told where it is."""
     base = store.keys.partition(PARTITION)
-    key = f"{base}:ready:7:default:main"
+    key = f"{base}:ready:7:default:main greet"
     await ask(store, key, "DEL", key)
     assert await take(store, clock, 0) == []
     assert await verified(store) == 2

@@ -13,7 +13,7 @@ from flowfabric.store.hints import Hint
 from flowfabric.store.notices import joined
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.testing import VirtualClock
-from flowfabric.testing.build import execution_id, order
+from flowfabric.testing.build import ROUTE, execution_id, order
 from flowfabric.testing.conformance.steps import apply, commit, put, take
 from flowfabric.testing.flows import flow_id
 from flowfabric.testing.servers import ValkeyServer
@@ -54,9 +54,9 @@ async def test_new_work_of_another_process_is_heard(
 
 def test_what_is_gathered_says_all_that_its_hints_say() -> None:
     first = Hint(due_ms=2, ended=(execution_id(1),), flows=(flow_id(1),))
-    second = Hint(ready=True, due_ms=1, fenced=(execution_id(2),), flows=(flow_id(2),))
+    second = Hint(ready=(ROUTE,), due_ms=1, fenced=(execution_id(2),), flows=(flow_id(2),))
     assert joined(first, second) == Hint(
-        ready=True,
+        ready=(ROUTE,),
         due_ms=1,
         ended=(execution_id(1),),
         fenced=(execution_id(2),),
@@ -104,7 +104,7 @@ async def test_what_this_process_wrote_is_told_once(
     await there.migrate()
     ear = await listening(here)
     await put(here, clock, order(0))
-    assert await ear.next() == Hint(ready=True)
+    assert await ear.next() == Hint(ready=(ROUTE,))
     await put(there, clock, order(1, delay_until_ms=clock.now_ms() + 5))
     assert await ear.next() == Hint(due_ms=clock.now_ms() + 5)
     assert ear.heard.empty()

@@ -22,6 +22,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.store import open_store
 
 LANE = "bench-bystander"
+TASK = "noop"
 TTL_MS = 30_000
 PAUSE_SECONDS = 0.001
 WARM_UP = 50
@@ -63,11 +64,11 @@ async def watch(url: str) -> float:
 async def _lease(engine: Engine) -> Lease:
     unique = uuid7(engine.clock.now_ms(), secrets.randbits(_RANDOM_BITS))
     id = execution_id(secrets.randbelow(engine.counts.flow), unique)
-    order = Order(id=id, namespace=engine.namespace, lane=LANE, kind="noop", payload=b"{}")
+    order = Order(id=id, namespace=engine.namespace, lane=LANE, kind=TASK, payload=b"{}")
     await engine.submit([order])
     token = secrets.token_hex(16)
     (lease,) = await engine.claim(
-        [LANE], 1, worker="bystander", token=token, ttl_ms=TTL_MS, only=id
+        [LANE], 1, tasks=[TASK], worker="bystander", token=token, ttl_ms=TTL_MS, only=id
     )
     return lease
 

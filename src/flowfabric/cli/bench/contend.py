@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from flowfabric.cli.bench.contender import LANE, READY, Orders, Report
+from flowfabric.cli.bench.contender import LANE, READY, TASK, Orders, Report
 from flowfabric.cli.bench.judge import Entry, History, judge
 from flowfabric.cli.bench.targets import Target
 from flowfabric.core.ids import ExecutionId, execution_id, uuid7
@@ -56,7 +56,7 @@ class Arena:
                 id=self._new_id(number),
                 namespace=self.engine.namespace,
                 lane=LANE,
-                kind="noop",
+                kind=TASK,
                 payload=b"{}",
                 policy=policy,
             )

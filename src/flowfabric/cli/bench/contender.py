@@ -30,6 +30,7 @@ from flowfabric.store import Store, open_store
 from flowfabric.testing.faults import FaultyStore
 
 LANE = "bench-contend"
+TASK = "noop"
 TTL_MS = 30_000
 AT_ONCE = 4
 CLAIM_LIMIT = 3
@@ -147,7 +148,7 @@ class Contender:
     async def _claim(self, limit: int) -> None:
         sent_s, token = time.monotonic(), secrets.token_hex(16)
         leases = await self._engine.claim(
-            [LANE], limit, worker=self._name, token=token, ttl_ms=TTL_MS
+            [LANE], limit, tasks=[TASK], worker=self._name, token=token, ttl_ms=TTL_MS
         )
         self._held += leases
         self._note(Did.CLAIMED, leases, sent_s)

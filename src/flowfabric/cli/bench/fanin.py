@@ -42,7 +42,9 @@ async def run(target: Target, width: int, repeat: int, *, is_apart: bool) -> Fan
 async def _apart(target: Target, bench: Bench) -> AsyncIterator[None]:
     """The client here, one process that dispatches, and some that end members."""
     require_shared(target)
-    place = msgspec.json.encode(Place(target.url, bench.app.engine.namespace)).decode()
+    tasks = (bench.step.name, bench.total.name)
+    where = Place(target.url, bench.app.engine.namespace, tasks=tasks)
+    place = msgspec.json.encode(where).decode()
     await bench.app.connect()
     try:
         async with AsyncExitStack() as stack:

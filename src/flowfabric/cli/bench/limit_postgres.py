@@ -18,10 +18,10 @@ CONNECTIONS = 4
 _LINE = "INSERT INTO {schema}.log (n, id, at_ms, kind, state, attempt, epoch, detail)"
 _SUBMIT = """WITH created AS (
     INSERT INTO {schema}.execution (
-        id, namespace, lane, kind, creator, created_ms, policy, state, reason, priority, updated_ms,
-        payload
-    ) SELECT t.id, 'bench', 'default', 'noop', '', $2::bigint, '', 'waiting', 'waiting_for_worker',
-        0, $2::bigint, t.payload
+        id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, priority,
+        updated_ms, payload
+    ) SELECT t.id, 'bench', 'default', 'noop', 'default noop', '', $2::bigint, '', 'waiting',
+        'waiting_for_worker', 0, $2::bigint, t.payload
     FROM unnest($1::text[], $3::bytea[]) AS t (id, payload)
     RETURNING n, id
 )

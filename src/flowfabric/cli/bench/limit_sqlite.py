@@ -16,7 +16,8 @@ from flowfabric.cli.bench.cycles import TTL_MS, Cycles
 Cell = str | int | bytes
 
 _EXECUTIONS = """INSERT INTO execution (
-    n, id, namespace, lane, kind, creator, created_ms, policy, state, reason, priority, updated_ms
+    n, id, namespace, lane, kind, route, creator, created_ms, policy, state, reason, priority,
+    updated_ms
 ) VALUES {rows}"""
 _PAYLOADS = "INSERT INTO payload (n, body) VALUES {rows}"
 _LINES = "INSERT INTO log (n, at_ms, kind, state, attempt, epoch, detail) VALUES {rows}"
@@ -82,7 +83,7 @@ def _batch(cycles: Cycles) -> Batch:
 
 
 def _rows(numbers: range, ids: Sequence[str], now_ms: int) -> Iterator[list[Cell]]:
-    asked: tuple[Cell, ...] = ("bench", "default", "noop", "", now_ms, "")
+    asked: tuple[Cell, ...] = ("bench", "default", "noop", "default noop", "", now_ms, "")
     state: tuple[Cell, ...] = ("waiting", "waiting_for_worker", 0, now_ms)
     ended: tuple[Cell, ...] = ("bench", 1, now_ms, now_ms, "", "")
     claimed = '{"worker":"bench","kind":"initial"}'

@@ -22,12 +22,12 @@ from flowfabric.store.valkey.network import Network
 
 UNDER_WAY = 4
 
-_QUEUE = "5:bench:default"
+_QUEUE = "5:bench:default noop"
 _CLAIMED = '{"worker":"bench","kind":"initial"}'
 _OPEN, _COMPLETED = 0, 1
 _NO_FLOW = b"\0"
 _MAP = 0xDE
-_TEXTS = ("state", "reason", "lease_token", "next_kind", "namespace", "lane")
+_TEXTS = ("state", "reason", "lease_token", "next_kind", "namespace", "route")
 _NUMBERS = {
     "rev": 1,
     "epoch": 0,
@@ -106,7 +106,8 @@ def _batch(base: str, cycles: Cycles) -> Batch:
         Step(base, now_ms, "active", f"{now_ms}\tclaimed\t0\t1\t{_CLAIMED}"),
         Step(base, now_ms, "completed", f"{now_ms}\tcompleted\t0\t1\t{{}}"),
     )
-    head: Record = {"namespace": "bench", "lane": "default", "kind": "noop", "created_ms": now_ms}
+    head: Record = {"namespace": "bench", "lane": "default", "kind": "noop"}
+    head |= {"route": "default noop", "created_ms": now_ms}
     requests = (_submit(steps[0], head, new), _claim(steps, head, new), _complete(steps, head, new))
     return Batch(base, [[pack("MULTI"), *each, pack("EXEC")] for each in requests])
 

@@ -32,7 +32,12 @@ async def main() -> None:
     print(READY, flush=True)
     while True:
         leases = await engine.claim(
-            [LANE], AT_A_TIME, worker="bench", token=secrets.token_hex(16), ttl_ms=TTL_MS
+            [LANE],
+            AT_A_TIME,
+            tasks=place.tasks,
+            worker="bench",
+            token=secrets.token_hex(16),
+            ttl_ms=TTL_MS,
         )
         for lease in leases:
             await engine.finish([Completed(lease, b"1")])

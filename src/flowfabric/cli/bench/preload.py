@@ -17,6 +17,7 @@ from flowfabric.engine.outcomes import Completed
 from flowfabric.errors import Corrupt
 
 LANE = "bench-preload"
+TASK = "noop"
 STREAMS = 3
 STEPS = 10
 TRIES = 1_000
@@ -61,7 +62,12 @@ async def _take(engine: Engine, size: int) -> list[Lease]:
     for _ in range(TRIES):
         token = secrets.token_hex(16)
         more = await engine.claim(
-            [LANE], size - len(leases), worker="bench", token=token, ttl_ms=_TTL_MS
+            [LANE],
+            size - len(leases),
+            tasks=[TASK],
+            worker="bench",
+            token=token,
+            ttl_ms=_TTL_MS,
         )
         leases += more
         if len(leases) == size:
@@ -75,7 +81,7 @@ def _order(engine: Engine, number: int, policy: str) -> Order:
         id=execution_id(number // 100 % engine.counts.flow, unique),
         namespace=engine.namespace,
         lane=LANE,
-        kind="noop",
+        kind=TASK,
         payload=b'{"number":0}',
         policy=policy,
     )

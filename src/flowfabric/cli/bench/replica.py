@@ -34,6 +34,7 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     namespace: str
     is_mortal: bool = False
+    tasks: tuple[str, ...] = ()
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ def hand_over(
         row = work.head(id) if released.patch.get("state") in CLAIMABLE else None
         if row is None or row.state is not _WAITED or id not in among:
             continue
-        if row.namespace == ask.namespace and row.lane in ask.lanes:
+        if row.namespace == ask.namespace and row.route in ask.routes:
             handed = _handed_over(row, released, ask)
             work.transitions[id] = handed
             taken.append(patched(row, handed.patch))

@@ -37,7 +37,7 @@ def _depend(row: Execution, now_ms: int, *, is_open: bool) -> Transition:
         facts = facts_of(row, deps_open=is_open, lost=_NOT_LOST)
         patch |= settle(facts, now_ms).patch()
     line = _ADDED if is_open else _SATISFIED
-    return Transition(row.id, Seen(row.rev, row.state), _ENGINE, patch, line)
+    return Transition(row.id, Seen(row.rev, row.state), _ENGINE, patch, line, route=row.route)
 
 
 def skip(row: Execution, now_ms: int) -> Transition | None:

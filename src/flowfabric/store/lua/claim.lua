@@ -9,16 +9,16 @@ local PARTITIONS_AT_ONCE = 16
 local PARTITIONS_MAX = 65536
 
 -- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
--- 11 how many lanes follow.
+-- 11 how many routes follow.
 local function read_ask(args)
   local ask = {
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
     until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
     reason = args[10] == '1' and 'none' or 'granted',
-    lanes = {}, plans = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+    routes = {}, plans = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
   for place = 1, tonumber(args[11]) do
-    ask.lanes[place] = args[11 + place]
+    ask.routes[place] = args[11 + place]
   end
   return ask
 end
@@ -73,11 +73,11 @@ local function best_of(queues)
 end
 
 local function queues_of(scopes, ask)
-  local queues, share = {}, ask.limit / (#scopes * #ask.lanes)
+  local queues, share = {}, ask.limit / (#scopes * #ask.routes)
   local chunk = math.max(CHUNK_MIN, math.min(CHUNK_MAX, math.ceil(share)))
   for rank, scope in ipairs(scopes) do
-    for _, lane in ipairs(ask.lanes) do
-      local name = queue_name(ask.namespace, lane)
+    for _, route in ipairs(ask.routes) do
+      local name = queue_name(ask.namespace, route)
       local queue = {
         key = scope.base .. ':ready:' .. name, name = name, scope = scope,
         rank = rank, offset = 0, chunk = chunk,
@@ -244,20 +244,20 @@ register('claim', function(keys, args)
   return take_all({scope}, taken, args[4])
 end)
 
--- One named row of one partition, if it is ready in one of the lanes.
+-- One named row of one partition, if it is ready in one of the routes.
 register('claim_one', function(keys, args)
   local scope = open(keys[1], args)
   if scope.refusal then
     return scope.refusal
   end
   local ask = read_ask(args)
-  local uuid = args[12 + #ask.lanes]
+  local uuid = args[12 + #ask.routes]
   local key = scope.base .. ':x:' .. uuid
   local text = call('GET', key)
   local front, last, flow = front_of(text or '')
   local row = read_front(front)
-  for _, lane in ipairs(ask.lanes) do
-    if READY[row.state] and row.namespace == ask.namespace and row.lane == lane then
+  for _, route in ipairs(ask.routes) do
+    if READY[row.state] and row.namespace == ask.namespace and row.route == route then
       watch(scope, queue_of(row))
       scope.is_touched = true
       local plan = plan_claim(scope, ask, front)
@@ -271,11 +271,11 @@ register('claim_one', function(keys, args)
   return {'ok', scope.at_ms, {}, {}}
 end)
 
--- The partitions that hints name, some with the best heads of each lane, in the order of their ids.
+-- The partitions that hints name, some with the best heads of each route, in the order of their ids.
 local function hinted(ask, args, offset)
   local found, seen = {}, {}
-  for _, lane in ipairs(ask.lanes) do
-    local key = args[4] .. '{hint:' .. queue_name(ask.namespace, lane) .. '}'
+  for _, route in ipairs(ask.routes) do
+    local key = args[4] .. '{hint:' .. queue_name(ask.namespace, route) .. '}'
     for _, number in ipairs(call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
       if not seen[number] then
         seen[number] = true

@@ -52,9 +52,9 @@ local function place(row)
   return whole(rank * AGE_SPAN_MS + math.max(0, math.min(AGE_SPAN_MS - 1, created_ms - AGE_FROM_MS)))
 end
 
--- A lane of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
-local function queue_name(namespace, lane)
-  return #namespace .. ':' .. namespace .. ':' .. lane
+-- A route of a namespace within a key; the length keeps ('a:b', 'c') apart from ('a', 'b:c').
+local function queue_name(namespace, route)
+  return #namespace .. ':' .. namespace .. ':' .. route
 end
 
 local function first_score(key)
@@ -139,7 +139,7 @@ local function id_of(scope, uuid)
 end
 
 local function queue_of(row)
-  return queue_name(row.namespace or '', row.lane or '')
+  return queue_name(row.namespace or '', row.route or '')
 end
 
 local function ready_index(row)

@@ -51,7 +51,7 @@ register('due', function(keys, args)
   return {whole(tonumber(scope.version) - 1), first, as_score(later[2] or ''), rows}
 end, READ_ONLY)
 
--- How the ready queues of a namespace (argument 4) begin, argument 5 rows of each lane.
+-- How the ready queues of a namespace (argument 4) begin, argument 5 rows of each route.
 register('peek', function(keys, args)
   local scope = open(keys[1], args)
   local queues = {}

@@ -45,7 +45,7 @@ end
 -- What the front says, by the names of the columns; `count` is how many pairs follow it. Of one that
 -- cannot be read nothing is known.
 local function read_front(front)
-  local is_read, _, state, reason, token, kind, namespace, lane, rev, epoch, until_ms, due_ms,
+  local is_read, _, state, reason, token, kind, namespace, route, rev, epoch, until_ms, due_ms,
     attempt, priority, created_ms, next_attempt, left_ms, deadline_ms, started_ms, purge_ms, _,
     count = pcall(struct.unpack, CELLS, front)
   if not is_read then
@@ -53,7 +53,7 @@ local function read_front(front)
   end
   return {
     state = state, reason = reason, lease_token = token, next_kind = kind, namespace = namespace,
-    lane = lane, rev = rev, epoch = epoch, attempt = attempt, priority = priority,
+    route = route, rev = rev, epoch = epoch, attempt = attempt, priority = priority,
     created_ms = created_ms, next_attempt = next_attempt, count = count,
     lease_until_ms = until_ms >= 0 and until_ms or nil, due_ms = due_ms >= 0 and due_ms or nil,
     attempt_left_ms = left_ms >= 0 and left_ms or nil,
@@ -72,10 +72,10 @@ end
 
 local function write_front(row)
   local state, reason, token = row.state or '', row.reason or '', row.lease_token or ''
-  local kind, namespace, lane = row.next_kind or '', row.namespace or '', row.lane or ''
-  local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #lane
+  local kind, namespace, route = row.next_kind or '', row.namespace or '', row.route or ''
+  local offset = CELLS_BYTES + #state + #reason + #token + #kind + #namespace + #route
   return struct.pack(CELLS, offset, #state, state, #reason, reason, #token, token, #kind, kind,
-    #namespace, namespace, #lane, lane, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
+    #namespace, namespace, #route, route, row.rev or 1, row.epoch or 0, row.lease_until_ms or -1,
     row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
     row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
     row.purge_ms or -1, MAP, row.count)

@@ -8,7 +8,7 @@ from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.floors import Floor, Floors
 from flowfabric.store.postgres.rows import leases_of
 
-# How far beyond its limit a claim of several lanes looks for rows that nobody else is taking.
+# How far beyond its limit a claim of several routes looks for rows that nobody else is taking.
 PEEK_MORE = 64
 PEEK_GROWTH = 8
 
@@ -44,7 +44,7 @@ async def _search(
         leases = _leases(records)
         # Everything that was peeked at is being taken by others: there may be more behind it.
         if leases or records[0]["peeked"] < peek:
-            return leases, (records[-1]["entries"] or 0) - peek * len(ask.lanes)
+            return leases, (records[-1]["entries"] or 0) - peek * len(ask.routes)
         peek *= PEEK_GROWTH
 
 
@@ -57,16 +57,16 @@ async def _held(connection: Connection, call: Call, token: str) -> list[Lease]:
 async def _take(
     connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, *, peek: int
 ) -> list[Record]:
-    one = len(ask.lanes) == 1
-    picked = "picked_lane" if one and above is None else "picked_lanes"
+    one = len(ask.routes) == 1
+    picked = "picked_route" if one and above is None else "picked_routes"
     if ask.only is not None:
         picked = "picked_one"
     floors = above or []
     arguments = {
         **call.arguments,
         "namespace": ask.namespace,
-        "lane": ask.lanes[0] if one else "",
-        "lanes": ask.lanes,
+        "route": ask.routes[0] if one else "",
+        "routes": ask.routes,
         "priorities": [floor.priority for floor in floors],
         "created_ms": [floor.created_ms for floor in floors],
         "ids": [floor.id for floor in floors],

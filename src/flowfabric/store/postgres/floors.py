@@ -39,15 +39,15 @@ NO_FLOOR = Floor(2**63 - 1, 0, "")
 
 
 class Floors:
-    """The floors of one store, by namespace and lane, and until when each is used."""
+    """The floors of one store, by namespace and route, and until when each is used."""
 
     def __init__(self) -> None:
         self._floors: dict[tuple[str, str], Floor] = {}
         self._until_ms: dict[tuple[str, str], int] = {}
 
     def of(self, ask: Claim) -> list[Floor] | None:
-        """One for each lane, or None if no lane has one."""
-        floors = [self._of((ask.namespace, lane), ask.now_ms) for lane in ask.lanes]
+        """One for each route, or None if no route has one."""
+        floors = [self._of((ask.namespace, route), ask.now_ms) for route in ask.routes]
         return None if all(floor is NO_FLOOR for floor in floors) else floors
 
     def _of(self, place: tuple[str, str], now_ms: int) -> Floor:
@@ -57,17 +57,17 @@ class Floors:
     def walked(self, ask: Claim, leases: Sequence[Lease], entries: int) -> None:
         """After a claim that looked everywhere, over this many entries for nothing."""
         worth_ms = lasts_ms(entries)
-        for lane in ask.lanes:
-            self._floors.pop((ask.namespace, lane), None)
-            self._until_ms[ask.namespace, lane] = ask.now_ms + worth_ms
+        for route in ask.routes:
+            self._floors.pop((ask.namespace, route), None)
+            self._until_ms[ask.namespace, route] = ask.now_ms + worth_ms
         if worth_ms:
             self.rise(leases)
 
     def rise(self, leases: Sequence[Lease]) -> None:
-        """To the best that each lane gave: what was before it is dead, and soon so is this."""
+        """To the best that each route gave: what was before it is dead, and soon so is this."""
         for head in (lease.head for lease in reversed(leases)):
             floor = Floor(head.priority, head.created_ms, head.id)
-            self._floors[head.namespace, head.lane] = floor
+            self._floors[head.namespace, head.route] = floor
 
 
 class TimeFloor:

@@ -10,9 +10,13 @@ import asyncio
 import logging
 from hashlib import sha256
 
+import msgspec
+
 from flowfabric.core.ids import FlowId
+from flowfabric.core.model import ANY_ROUTE
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.hints import Hint, Hints
+from flowfabric.store.notices import few_routes
 from flowfabric.store.postgres.address import Address
 from flowfabric.store.postgres.connections import CONNECT_SECONDS, open_connection
 from flowfabric.store.postgres.problems import DRIVER_ERRORS
@@ -26,6 +30,9 @@ PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0)
 # More flows than these are not named: a notice must be short.
 FLOWS_MAX = 64
 
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[str]).decode
+
 
 def channel_of(schema: str) -> str:
     """A name that fits into an identifier, however long that of the schema is."""
@@ -34,12 +41,13 @@ def channel_of(schema: str) -> str:
 
 def notice_of(sender: str, hint: Hint) -> str:
     """What others need to know of a hint; empty if it is nothing."""
-    told = "r" if hint.ready else ""
-    told += "e" if hint.ended or hint.fenced or hint.flows else ""
+    told = "e" if hint.ended or hint.fenced or hint.flows else ""
+    ready = _encode(few_routes(hint.ready)).decode() if hint.ready else ""
     due = "" if hint.due_ms is None else str(hint.due_ms)
     turn = "" if hint.turn_ms is None else str(hint.turn_ms)
     flows = ",".join(hint.flows) if len(hint.flows) <= FLOWS_MAX else ""
-    return f"{sender} {told} {due} {turn} {flows}" if told or due or turn else ""
+    is_news = told or due or turn or ready
+    return f"{sender} {told} {due} {turn} {flows} {ready}" if is_news else ""
 
 
 def hint_of_notice(sender: str, notice: str) -> Hint:
@@ -47,16 +55,24 @@ def hint_of_notice(sender: str, notice: str) -> Hint:
     who, _, rest = notice.partition(" ")
     if who == sender:
         return Hint()
-    told, due, turn, named = (*rest.split(" "), "", "", "", "")[:4]
+    told, due, turn, named, ready = (*rest.split(" ", 4), "", "", "", "", "")[:5]
     flows = tuple(map(FlowId, named.split(","))) if named else ()
     # Who ended is not said: whoever waits for that must look.
     return Hint(
-        ready="r" in told,
+        ready=_routes(ready),
         due_ms=_time(due),
         foreign="e" in told,
         flows=flows,
         turn_ms=_time(turn),
     )
+
+
+def _routes(text: str) -> tuple[str, ...]:
+    """What cannot be read may be any."""
+    try:
+        return tuple(_decode(text)) if text else ()
+    except msgspec.MsgspecError:
+        return (ANY_ROUTE,)
 
 
 def _time(text: str) -> int | None:

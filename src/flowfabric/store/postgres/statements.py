@@ -136,7 +136,7 @@ class Statements:
         return numbered(self.fill("execution_due", entries=self.entries("execution_due")))
 
     def _claim(self, picked: str, *, start: bool, above: bool) -> Statement:
-        peeked = "peeked_lanes" if picked == "picked_lanes" else "peeked_nothing"
+        peeked = "peeked_routes" if picked == "picked_routes" else "peeked_nothing"
         if above:
             peeked = "peeked_above"
         text = self.fill(

@@ -13,23 +13,23 @@ WITH new (id, body) AS (VALUES {rows})
 INSERT OR FAIL INTO payload (n, body) SELECT e.n, new.body FROM new CROSS JOIN execution AS e ON e.id = new.id
 
 -- name: execution_ready@sqlite
--- The best ready rows of one lane, without touching them.
+-- The best ready rows of one route, without touching them.
 SELECT json_group_array(json_array(
     CAST(-priority AS INTEGER), CAST(created_ms AS INTEGER),
     iif(typeof(id) = 'text', id, ''), n
 )) FROM (
     SELECT priority, created_ms, id, n FROM execution
-    WHERE namespace = ?1 AND lane = ?2 AND state IN ('waiting', 'orphaned', 'revoked')
+    WHERE namespace = ?1 AND route = ?2 AND state IN ('waiting', 'orphaned', 'revoked')
     ORDER BY priority DESC, created_ms, id LIMIT ?3
 )
 
 -- name: execution_ready_one@sqlite
--- One named execution, if it is ready in one of these lanes.
+-- One named execution, if it is ready in one of these routes.
 SELECT json_group_array(json_array(
     CAST(-priority AS INTEGER), CAST(created_ms AS INTEGER),
     iif(typeof(id) = 'text', id, ''), n
 )) FROM execution
-WHERE id = ?1 AND namespace = ?2 AND lane IN (SELECT value FROM json_each(?3))
+WHERE id = ?1 AND namespace = ?2 AND route IN (SELECT value FROM json_each(?3))
   AND state IN ('waiting', 'orphaned', 'revoked')
 
 -- name: execution_held@sqlite
@@ -245,46 +245,46 @@ FROM clock AS c LEFT JOIN looked AS l ON true
     SELECT c.n, t.key, t.value FROM created AS c, jsonb_each_text(:tags::jsonb -> c.id) AS t
 )
 
--- name: picked_lane@postgres
--- The part of a claim that takes the best of one lane: what others are taking is passed over.
+-- name: picked_route@postgres
+-- The part of a claim that takes the best of one route: what others are taking is passed over.
 SELECT e.id FROM {schema}.execution AS e
-WHERE e.namespace = :namespace::text AND e.lane = :lane::text
+WHERE e.namespace = :namespace::text AND e.route = :route::text
   AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM before)
 ORDER BY e.priority DESC, e.created_ms, e.id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
--- name: peeked_lanes@postgres
--- The part of a claim that looks at the best of several lanes, lane by lane, and merges them.
+-- name: peeked_routes@postgres
+-- The part of a claim that looks at the best of several routes, one by one, and merges them.
 SELECT p.priority, p.created_ms, p.id
-FROM unnest(:lanes::text[]) AS l (name) CROSS JOIN LATERAL (
+FROM unnest(:routes::text[]) AS l (name) CROSS JOIN LATERAL (
     SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
-    WHERE x.namespace = :namespace::text AND x.lane = l.name
+    WHERE x.namespace = :namespace::text AND x.route = l.name
       AND x.state IN ('waiting', 'orphaned', 'revoked')
     ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint
 ) AS p
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
 
 -- name: peeked_above@postgres
--- Differs: each lane is looked at from a key on, in the two ranges that an index can begin with.
+-- Differs: each route is looked at from a key on, in the two ranges that an index can begin with.
 SELECT p.priority, p.created_ms, p.id
-FROM unnest(:lanes::text[], :priorities::bigint[], :created_ms::bigint[], :ids::text[])
+FROM unnest(:routes::text[], :priorities::bigint[], :created_ms::bigint[], :ids::text[])
     AS l (name, priority, created_ms, id)
 CROSS JOIN LATERAL (
     (SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
-     WHERE x.namespace = :namespace::text AND x.lane = l.name AND x.priority = l.priority
+     WHERE x.namespace = :namespace::text AND x.route = l.name AND x.priority = l.priority
        AND (x.created_ms, x.id) >= (l.created_ms, l.id)
        AND x.state IN ('waiting', 'orphaned', 'revoked')
      ORDER BY x.created_ms, x.id LIMIT :peek::bigint)
     UNION ALL
     (SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
-     WHERE x.namespace = :namespace::text AND x.lane = l.name AND x.priority < l.priority
+     WHERE x.namespace = :namespace::text AND x.route = l.name AND x.priority < l.priority
        AND x.state IN ('waiting', 'orphaned', 'revoked')
      ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint)
     LIMIT :peek::bigint
 ) AS p
 ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
 
--- name: picked_lanes@postgres
+-- name: picked_routes@postgres
 -- Differs: only the best of what was peeked at is locked, if it is still ready. The state is asked
 -- for in a way that leads to the rows by id, not to the index of all that is ready.
 SELECT e.id FROM peeked AS p JOIN {schema}.execution AS e ON e.id = p.id
@@ -293,13 +293,13 @@ ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :limit::bigint
 FOR UPDATE OF e SKIP LOCKED
 
 -- name: peeked_nothing@postgres
--- Differs: where one lane or one execution is asked for, there is nothing to merge.
+-- Differs: where one route or one execution is asked for, there is nothing to merge.
 SELECT 0 AS id WHERE false
 
 -- name: picked_one@postgres
--- Differs: one named execution, if it is ready in one of these lanes.
+-- Differs: one named execution, if it is ready in one of these routes.
 SELECT e.id FROM {schema}.execution AS e
-WHERE e.id = :only::text AND e.namespace = :namespace::text AND e.lane = ANY (:lanes::text[])
+WHERE e.id = :only::text AND e.namespace = :namespace::text AND e.route = ANY (:routes::text[])
   AND e.state IN ('waiting', 'orphaned', 'revoked') AND (SELECT fits FROM before)
 LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED

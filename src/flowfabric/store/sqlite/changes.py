@@ -188,12 +188,12 @@ def _held_by(connection: sqlite3.Connection, ask: Claim) -> str:
 def _best(connection: sqlite3.Connection, ask: Claim) -> str:
     ready: list[tuple[int, int, str, int]] = []
     if ask.only is not None:
-        lanes = ids_json(ask.lanes)
-        text = one_text(connection, "execution_ready_one", ask.only, ask.namespace, lanes)
+        routes = ids_json(ask.routes)
+        text = one_text(connection, "execution_ready_one", ask.only, ask.namespace, routes)
         ready += _peeked.decode(text)
     else:
-        for lane in ask.lanes:
-            text = one_text(connection, "execution_ready", ask.namespace, lane, ask.limit)
+        for route in ask.routes:
+            text = one_text(connection, "execution_ready", ask.namespace, route, ask.limit)
             ready += _peeked.decode(text)
     ready.sort()
     return ids_json(n for _, _, _, n in ready[: ask.limit])

@@ -50,9 +50,9 @@ class Claiming:
                 return held
         if ask.only is not None:
             return await self._one(ask, moment)
-        await self._hinting.sweep_if_due(ask.namespace, ask.lanes, moment)
+        await self._hinting.sweep_if_due(ask.namespace, ask.routes, moment)
         leases = await self._best(ask, moment)
-        if not leases and await self._hinting.sweep_if_new(ask.namespace, ask.lanes, moment):
+        if not leases and await self._hinting.sweep_if_new(ask.namespace, ask.routes, moment):
             leases = await self._best(ask, moment)
         return leases
 
@@ -128,7 +128,7 @@ class Claiming:
         return [lease_or_unusable(e.head, text_of(b)) for e, b in zip(leases, bodies, strict=True)]
 
     def _cells(self, ask: Claim, moment: Moment, limit: int) -> tuple[Cell, ...]:
-        lanes = tuple(dict.fromkeys(ask.lanes))
+        routes = tuple(dict.fromkeys(ask.routes))
         return (
             *moment.cells,
             self._keys.hints,
@@ -138,8 +138,8 @@ class Claiming:
             ask.token,
             ask.now_ms + ask.ttl_ms,
             int(ask.start),
-            len(lanes),
-            *lanes,
+            len(routes),
+            *routes,
         )
 
     async def _shares(self, ask: Claim, moment: Moment, limit: int) -> dict[int, int]:
@@ -155,7 +155,7 @@ class Claiming:
                 *moment.cells,
                 ask.namespace,
                 count,
-                *ask.lanes,
+                *ask.routes,
             )
             for number in hinted
         ]
@@ -164,13 +164,13 @@ class Claiming:
         gone: list[Change] = []
         for number, reply in zip(hinted, await self._caller.all(calls), strict=True):
             version, *_, queues = peek_of(reply)
-            for lane, heads in zip(ask.lanes, queues, strict=True):
+            for route, heads in zip(ask.routes, queues, strict=True):
                 rows = [Ready(score, execution_id(number, uuid), number) for uuid, score in heads]
                 ready += rows
                 if len(rows) == count:
                     ends.append(rows[-1])
                 if not rows:
-                    gone.append(Change(hint_name(ask.namespace, lane), str(number), version, ""))
+                    gone.append(Change(hint_name(ask.namespace, route), str(number), version, ""))
         await self._hinting.tell(gone)
         ready.sort()
         # Behind the last row of a queue that was not seen whole there may be better ones.
@@ -183,11 +183,11 @@ class Claiming:
         calls = [
             reading(
                 "hinted",
-                f"{self._keys.prefix}:{hint_name(ask.namespace, lane)}",
+                f"{self._keys.prefix}:{hint_name(ask.namespace, route)}",
                 *moment.cells,
                 PARTITIONS_AT_ONCE,
             )
-            for lane in dict.fromkeys(ask.lanes)
+            for route in dict.fromkeys(ask.routes)
         ]
         best: dict[int, float] = {}
         for reply in await self._caller.all(calls):

@@ -206,7 +206,7 @@ def _named(id: ExecutionId, text: bytes | None) -> Execution:
 def change_of(reply: Any) -> tuple[str, str, str, str]:
     """A queue's name, its partition, which version this is, and how it begins."""
     name, partition, version, score = reply
-    # A lane that is no text has no claimers who could be told of it.
+    # A route that is no text has no claimers who could be told of it.
     return (
         name.decode(errors="replace"),
         partition.decode(errors="replace"),

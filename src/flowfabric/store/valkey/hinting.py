@@ -2,7 +2,7 @@
 
 Writers tell what changed at the head of a queue; claimers and timekeepers look there first. On one
 server the functions tell it themselves. A sweep looks at every partition and tells what it finds:
-once for each lane that a process asks about, and then now and then, by one process of all.
+once for each route that a process asks about, and then now and then, by one process of all.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class Hinting:
         except FlowFabricError:
             self.forget()
 
-    async def sweep_if_new(self, namespace: str, lanes: Sequence[str], moment: Moment) -> bool:
-        """Look at everything, if this process has not yet done so for these lanes."""
-        fresh = [lane for lane in lanes if hint_name(namespace, lane) not in self._seen]
+    async def sweep_if_new(self, namespace: str, routes: Sequence[str], moment: Moment) -> bool:
+        """Look at everything, if this process has not yet done so for these routes."""
+        fresh = [route for route in routes if hint_name(namespace, route) not in self._seen]
         if fresh:
             await self._sweep(namespace, fresh, moment)
         return bool(fresh)
 
-    async def sweep_if_due(self, namespace: str, lanes: Sequence[str], moment: Moment) -> None:
+    async def sweep_if_due(self, namespace: str, routes: Sequence[str], moment: Moment) -> None:
         """Look at everything now and then; one process of all does it."""
-        late = [lane for lane in lanes if self._is_late(hint_name(namespace, lane))]
-        mine = [lane for lane in late if await self._is_mine(hint_name(namespace, lane))]
+        late = [route for route in routes if self._is_late(hint_name(namespace, route))]
+        mine = [route for route in late if await self._is_mine(hint_name(namespace, route))]
         if mine:
             await self._sweep(namespace, mine, moment)
 
@@ -112,12 +112,12 @@ class Hinting:
             ]
         await self.tell(changes)
 
-    async def _sweep(self, namespace: str, lanes: Sequence[str], moment: Moment) -> None:
+    async def _sweep(self, namespace: str, routes: Sequence[str], moment: Moment) -> None:
         calls = [
-            reading("peek", self._keys.partition(number), *moment.cells, namespace, 1, *lanes)
+            reading("peek", self._keys.partition(number), *moment.cells, namespace, 1, *routes)
             for number in range(self._counts.flow)
         ]
-        names = [hint_name(namespace, lane) for lane in lanes]
+        names = [hint_name(namespace, route) for route in routes]
         self._seen |= {DUE, *names}
         changes: list[Change] = []
         for number, reply in enumerate(await self._caller.all(calls)):

@@ -2,7 +2,8 @@
 
 Old and new programs share a server: each calls the library of its own protocol, and any change
 of what is stored gets a new number. Whoever raises the floor of a store deletes the library of the
-older protocol: programs that call it then look at the floor and stop.
+older protocol: programs that call it then look at the floor and stop. A store of an older protocol
+is brought to this one when it is opened (`upgrading`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PARTS = (
         "graph",
         "purge",
     ),
-    *("verify", "document", "shared"),
+    *("verify", "document", "upgrade", "shared"),
 )
 # Parts whose names no other part uses: a function can have only so many of them.
-CLOSED = frozenset({"claim", "graph", "verify", "document", "shared"})
+CLOSED = frozenset({"claim", "graph", "verify", "document", "upgrade", "shared"})
 
 
 def library_name(protocol: int = PROTOCOL) -> str:

@@ -76,6 +76,7 @@ from flowfabric.store.valkey.purging import Purging
 from flowfabric.store.valkey.reading import Reading
 from flowfabric.store.valkey.timers import Ask, Timers
 from flowfabric.store.valkey.trouble import is_passing
+from flowfabric.store.valkey.upgrading import Upgrading
 from flowfabric.store.valkey.upkeep import Keeping
 from flowfabric.store.valkey.verifying import Verifying
 from flowfabric.store.valkey.waking import Waking
@@ -160,16 +161,19 @@ class ValkeyStore:
         call = function("setup", self.keys.shared("meta"), *self._moment(0).cells, *cells)
         found = record(await self.caller.one(call))
         counts = _checked(found, self._wanted, self.address.prefix)
-        await self._upgrade(int(found["protocol"]))
+        await self._upgrade(int(found["protocol"]), counts)
         self._log.open(counts, found["incarnation"])
         return counts
 
-    async def _upgrade(self, made: int) -> None:
+    async def _upgrade(self, made: int, counts: PartitionCounts) -> None:
         """First older programs are kept out, then what is stored is brought up to date, and last
         the store says so: whoever is interrupted begins again."""
         if made < PROTOCOL:
             await self._raise("floor")
             await self.network.forget(range(made, PROTOCOL))
+            await self._keeping.forget_hints()
+            upgrading = Upgrading(self.caller, self.keys, self._hinting)
+            await upgrading.walk(counts, self._moment(0))
             await self._raise("protocol")
 
     async def _raise(self, field: str) -> None:
@@ -263,7 +267,7 @@ class ValkeyStore:
 
     async def claim(self, ask: Claim) -> list[Lease]:
         counts = self._known_counts()
-        if not ask.repeated and (ask.limit < 1 or not ask.lanes):
+        if not ask.repeated and (ask.limit < 1 or not ask.routes):
             await self._refuse_skew(ask.now_ms)
             return []
         return await self._claiming.claim(ask, self._moment(ask.now_ms), counts)

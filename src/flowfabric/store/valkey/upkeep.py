@@ -123,6 +123,12 @@ class Keeping:
             if await is_loaded(link, place):
                 await self._ask(place, [["FUNCTION", "DELETE", library_name()]])
 
+    async def forget_hints(self) -> None:
+        """They are told again, and found again by whoever looks at everything."""
+        for place in self._network.places():
+            async for page in self._pages(place, f"{self._keys.prefix}:{{hint:*"):
+                await self._ask(place, [["UNLINK", key] for key in page])
+
     async def _setup(
         self, refuse: Callable[[dict[str, str], str], object] = refuse_protocol
     ) -> dict[str, str]:

@@ -63,9 +63,9 @@ class Keys(NamedTuple):
         return f"{self.prefix}:" if self.inline else ""
 
 
-def hint_name(namespace: str, lane: str) -> str:
-    """What follows the prefix in the key of a lane's hints."""
-    return f"{{hint:{len(namespace.encode())}:{namespace}:{lane}}}"
+def hint_name(namespace: str, route: str) -> str:
+    """What follows the prefix in the key of a route's hints."""
+    return f"{{hint:{len(namespace.encode())}:{namespace}:{route}}}"
 
 
 class Moment(NamedTuple):
@@ -266,7 +266,7 @@ def _alike(transition: Transition) -> tuple[object, ...]:
 # What the functions look at, in what is new and in what changes.
 _LOOKED_AT = frozenset(
     (
-        *("namespace", "lane", "created_ms"),
+        *("namespace", "route", "created_ms"),
         *("state", "reason", "lease_token", "lease_until_ms", "epoch", "due_ms", "attempt"),
         *("priority", "next_attempt", "next_kind", "attempt_left_ms", "deadline_ms"),
         *("started_ms", "purge_ms"),

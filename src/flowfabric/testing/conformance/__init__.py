@@ -42,6 +42,7 @@ _PARTS = (
     "keys",
     "bodies",
     "claiming",
+    "routes",
     "copying",
     "repeating",
     "guards",

@@ -13,6 +13,7 @@ from flowfabric.core.states import Outcome, State
 from flowfabric.core.transition import Changeset
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
+from flowfabric.testing.build import ROUTE
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.flow_steps import (
     add_lines,
@@ -200,7 +201,7 @@ async def test_hints_name_flows_that_have_something_to_do(
 
     store.hints.subscribe(hear)
     await put_flow(store, clock, plan("ab", "a>b"))
-    assert (heard[-1].ready, heard[-1].flows) == (True, ())
+    assert (heard[-1].ready, heard[-1].flows) == ((ROUTE,), ())
     lease = (await take(store, clock))[0]
     await apply(store, clock, complete(lease, clock.now_ms(), b""))
     assert [hint.flows for hint in heard if hint.flows] == [(FLOW,)]

@@ -9,12 +9,21 @@ import asyncio
 import threading
 
 from flowfabric.core.lifecycle import Failure, complete, delay, fail
+from flowfabric.core.model import ANY_ROUTE
 from flowfabric.core.operator import Source, cancel
 from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import OTHER_TOKEN, execution_id, order, policy, submissions
+from flowfabric.testing.build import (
+    LANE,
+    OTHER_TOKEN,
+    ROUTE,
+    execution_id,
+    order,
+    policy,
+    submissions,
+)
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import apply, commit, put, put_and_take, take
 
@@ -38,8 +47,8 @@ class Ear:
         self._store.hints.unsubscribe(self._hear)
 
     @property
-    def ready(self) -> bool:
-        return any(hint.ready for hint in self.heard)
+    def ready(self) -> set[str]:
+        return {route for hint in self.heard for route in hint.ready}
 
     @property
     def due_ms(self) -> list[int]:
@@ -53,7 +62,15 @@ class Ear:
 async def test_new_work_is_told(store: Store, clock: VirtualClock) -> None:
     ear = Ear(store)
     await put(store, clock, order(0))
-    assert ear.ready
+    assert ear.ready == {ROUTE}
+
+
+async def test_new_work_is_told_with_its_routes(store: Store, clock: VirtualClock) -> None:
+    """Each once: whoever serves none of them need not look."""
+    ear = Ear(store)
+    later = order(3, kind="later", delay_until_ms=clock.now_ms() + 1)
+    await put(store, clock, order(0), order(1, kind="mail"), order(2, kind="mail"), later)
+    assert [sorted(hint.ready) for hint in ear.heard] == [[ROUTE, f"{LANE} mail"]]
 
 
 async def test_new_work_for_later_is_told_with_its_instant(
@@ -71,7 +88,7 @@ async def test_work_that_is_given_back_is_told(store: Store, clock: VirtualClock
     lease = await put_and_take(store, clock, order(0))
     ear = Ear(store)
     await apply(store, clock, delay(lease, clock.now_ms(), None))
-    assert ear.ready
+    assert ear.ready == {ROUTE}
 
 
 async def test_a_retry_is_told_with_its_instant(store: Store, clock: VirtualClock) -> None:
@@ -94,7 +111,7 @@ async def test_a_changed_lane_may_have_work(store: Store, clock: VirtualClock) -
     ear = Ear(store)
     change = LaneChange("main", 0, LaneState.ACTIVE)
     assert await store.commit(Changeset(lanes=[change]), clock.now_ms())
-    assert ear.ready
+    assert ear.ready == {ANY_ROUTE}
 
 
 async def test_a_changeset_tells_of_all_that_is_in_it(store: Store, clock: VirtualClock) -> None:
@@ -104,7 +121,7 @@ async def test_a_changeset_tells_of_all_that_is_in_it(store: Store, clock: Virtu
     ear = Ear(store)
     both = [complete(lease, clock.now_ms(), b""), delay(other, clock.now_ms(), None)]
     await commit(store, clock, both)
-    assert (ear.ready, ear.ended) == (True, {lease.id})
+    assert (ear.ready, ear.ended) == ({ROUTE}, {lease.id})
 
 
 async def test_a_refused_changeset_tells_nothing(store: Store, clock: VirtualClock) -> None:
@@ -118,7 +135,7 @@ async def test_who_stopped_listening_hears_nothing(store: Store, clock: VirtualC
     ear, other = Ear(store), Ear(store)
     ear.stop()
     await put(store, clock, order(0))
-    assert (ear.heard, other.ready) == ([], True)
+    assert (ear.heard, other.ready) == ([], {ROUTE})
 
 
 async def test_a_listener_is_called_in_its_own_loop(store: Store, clock: VirtualClock) -> None:
@@ -145,4 +162,4 @@ async def test_a_listener_whose_loop_is_gone_disturbs_nobody(
     await asyncio.to_thread(lambda: asyncio.run(listen_and_leave()))
     ear = Ear(store)
     await put(store, clock, order(0))
-    assert ear.ready
+    assert ear.ready == {ROUTE}

@@ -25,7 +25,7 @@ from flowfabric.core.model import (
 )
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import LANE, TOKEN, TTL_MS, WORKER, ask, submissions
+from flowfabric.testing.build import KIND, LANE, TOKEN, TTL_MS, WORKER, ask, submissions
 from flowfabric.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -77,6 +77,7 @@ async def take(
     token: str = TOKEN,
     worker: str = WORKER,
     lanes: tuple[str, ...] = (LANE,),
+    tasks: tuple[str, ...] = (KIND,),
     ttl_ms: int = TTL_MS,
     start: bool = True,
     only: ExecutionId | None = None,
@@ -89,6 +90,7 @@ async def take(
             token=token,
             worker=worker,
             lanes=lanes,
+            tasks=tasks,
             ttl_ms=ttl_ms,
             start=start,
             only=only,
@@ -100,7 +102,7 @@ async def take(
 
 async def put_and_take(store: Store, clock: VirtualClock, order: Order) -> Lease:
     await put(store, clock, order)
-    return (await take(store, clock, only=order.id, lanes=(order.lane,)))[0]
+    return (await take(store, clock, only=order.id, lanes=(order.lane,), tasks=(order.kind,)))[0]
 
 
 async def head(store: Store, id: ExecutionId) -> Execution:

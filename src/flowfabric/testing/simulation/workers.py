@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
+from flowfabric.core.routes import is_served, routes_of
 from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Follow, Outcome, Released
 from flowfabric.errors import LeaseLost, NotFound, Refused, StoreUnavailable
 from flowfabric.store.hints import Hint
+from flowfabric.testing.build import KIND
 from flowfabric.testing.simulation.process import Process
 from flowfabric.testing.simulation.wishes import LANES
 from flowfabric.worker.finisher import Finisher
@@ -33,7 +35,9 @@ class Worker:
         self, process: Process, engine: Engine | None = None, lanes: Sequence[str] = LANES
     ) -> None:
         self._process = process
-        self._lanes = lanes
+        self._lanes = tuple(lanes)
+        self._tasks = (KIND,)
+        self._routes = frozenset(routes_of(self._lanes, self._tasks))
         self._world = process.world
         self._chance = process.world.chance
         self._engine = engine or Engine(process.store, clock=process.clock)
@@ -50,7 +54,7 @@ class Worker:
         self._process.begin(self._run())
 
     def _hear(self, hint: Hint) -> None:
-        if hint.ready or hint.foreign:
+        if hint.foreign or is_served(hint.ready, self._routes):
             self._woken.set()
 
     async def _run(self) -> None:
@@ -82,6 +86,7 @@ class Worker:
                 leases = await self._engine.claim(
                     self._lanes,
                     self._chance.randint(1, max(SLOTS - self._busy, 1)),
+                    tasks=self._tasks,
                     worker=self._process.name,
                     token=token,
                     ttl_ms=self._ttl_ms,
@@ -158,6 +163,7 @@ class Worker:
         self._busy += limit
         return Follow(
             lanes=self._lanes,
+            tasks=self._tasks,
             limit=limit,
             worker=self._process.name,
             token=self._token(),

@@ -39,3 +39,15 @@ CREATE TABLE {schema}.document_word (
 );
 
 CREATE INDEX document_word_names ON {schema}.document_word (kind, namespace, word, name);
+
+-- Ready work waits in the queue that its route names: lane and task, as the core wrote them at
+-- submit, in place of the lane alone.
+
+ALTER TABLE {schema}.execution ADD COLUMN route text COLLATE "C" NOT NULL DEFAULT '';
+
+UPDATE {schema}.execution SET route = lane || ' ' || kind;
+
+DROP INDEX {schema}.execution_ready;
+
+CREATE INDEX execution_ready ON {schema}.execution (namespace, route, priority DESC, created_ms, id)
+    WHERE state IN ('waiting', 'orphaned', 'revoked');

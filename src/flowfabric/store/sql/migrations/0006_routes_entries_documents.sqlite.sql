@@ -38,3 +38,15 @@ CREATE TABLE document_word (
 ) WITHOUT ROWID;
 
 CREATE INDEX document_word_names ON document_word (kind, namespace, word, name);
+
+-- Ready work waits in the queue that its route names: lane and task, as the core wrote them at
+-- submit, in place of the lane alone.
+
+ALTER TABLE execution ADD COLUMN route TEXT NOT NULL DEFAULT '';
+
+UPDATE execution SET route = lane || ' ' || kind;
+
+DROP INDEX execution_ready;
+
+CREATE INDEX execution_ready ON execution (namespace, route, priority DESC, created_ms, id)
+    WHERE state IN ('waiting', 'orphaned', 'revoked');
