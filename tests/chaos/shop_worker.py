@@ -9,6 +9,7 @@ import asyncio
 import sys
 
 import flowfabric as ff
+from tests.chaos.pace import rest
 
 
 def made(url: str, tasks: list[str]) -> ff.App:
@@ -21,7 +22,7 @@ def made(url: str, tasks: list[str]) -> ff.App:
 def _register(app: ff.App, name: str) -> None:
     @app.task(name=name)
     async def work(n: int) -> str:
-        await asyncio.sleep(0.005)
+        await rest(0.005)
         return f"{name} {n}"
 
 
