@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutants import areas, known, python, query
+from tools.mutants import areas, known, python, query, trial
 from tools.mutants.__main__ import sample
 from tools.mutants.fault import Fault
 
@@ -92,6 +92,51 @@ def test_an_equivalent_fault_is_named_by_its_line() -> None:
     )
     assert it.is_about(fault, text)
     assert not it.is_about(Fault("p.py", 11, 12, ">", "core"), text)
+
+
+class Played(trial.Bench):
+    """A bench whose runs answer what the test says, in turn."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = list(answers)
+        self.ran: list[tuple[str, ...]] = []
+
+    def _run(self, stage: areas.Stage, *chosen: str) -> tuple[trial.Verdict, str]:
+        self.ran.append(chosen)
+        by = self._answers.pop(0)
+        return (trial.Verdict.KILLED if by else trial.Verdict.SURVIVED), by
+
+
+STAGE = ("tests/core",)
+FAILED = "FAILED tests/core/test_a.py::test_b[c d]"
+OTHER = "FAILED tests/core/test_a.py::test_e"
+
+
+@pytest.mark.parametrize(
+    ("answers", "by"),
+    [
+        ([""], ""),
+        ([FAILED, FAILED], FAILED),
+        ([FAILED, "", ""], ""),
+        ([FAILED, "", OTHER, OTHER], OTHER),
+        ([FAILED, "", OTHER, "", FAILED, ""], FAILED),
+        ([trial.ITSELF], trial.ITSELF),
+    ],
+)
+def test_a_test_that_failed_by_chance_notices_no_fault(answers: list[str], by: str) -> None:
+    bench = Played(*answers)
+    verdict = trial.Verdict.KILLED if by else trial.Verdict.SURVIVED
+    assert bench._judge(STAGE) == (verdict, by)
+    assert len(bench.ran) == len(answers)
+    if answers[1:2] == [""]:
+        test = FAILED.partition(" ")[2]
+        assert bench.ran[1:3] == [(test,), (*STAGE, "--deselect", test)]
+
+
+def test_the_first_failure_is_no_line_of_a_log() -> None:
+    text = "ERROR    flowfabric.loop:loop.py:85 failed\n==== short test summary info ====\n"
+    assert trial._first_failure(f"{text}{FAILED} - assert 1\n{OTHER}\n") == FAILED
+    assert trial._first_failure("ERROR    flowfabric.loop:loop.py:85 failed\n") == trial.ITSELF
 
 
 def test_what_is_called_equivalent_is_still_there() -> None:
