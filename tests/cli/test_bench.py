@@ -147,6 +147,7 @@ FLOW_BENCHES = {
         ["seconds", "peak_rss_mb", "longest_stall_ms"],
     ),
     "timers": (("--n", "5"), ["lateness_ms"]),
+    "entries": (("--n", "40", "--executions", "10"), ["entries_per_s"]),
 }
 
 

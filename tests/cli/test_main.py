@@ -33,6 +33,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench", "submit"),
     ("bench", "purge"),
     ("bench", "timers"),
+    ("bench", "entries"),
     ("bench", "replicas"),
     ("doctor",),
     ("sweep",),

@@ -73,6 +73,8 @@ WIDTHS = {
     "document_delete": 3,
     "document_word_delete": 3,
     "document_word_insert": 4,
+    "entry_append": 8,
+    "entry_insert": 5,
 }
 
 NAMES = {

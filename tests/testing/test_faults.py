@@ -7,21 +7,22 @@ import inspect
 
 import pytest
 
+from flowfabric.core.entries import Append, Entry, Topic
 from flowfabric.core.flow.views import FlowQuery, Sight, Turn
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Claim, Feed, Query, Want
 from flowfabric.core.operator import Source, cancel
 from flowfabric.core.retention import Purge
 from flowfabric.core.states import LaneState, State
-from flowfabric.core.transition import Applied, Changeset, LaneChange
+from flowfabric.core.transition import Applied, Changeset, Held, LaneChange
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.protocol import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
 from flowfabric.testing.build import ask, execution_id, order, submissions
-from flowfabric.testing.conformance.steps import contents, put, put_and_take
+from flowfabric.testing.conformance.steps import TOPIC, contents, put, put_and_take
 from flowfabric.testing.flows import FLOW
 
-WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.COMMIT, Verb.COMMIT_EACH)
+WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.APPEND, Verb.COMMIT, Verb.COMMIT_EACH)
 VERBS = tuple(verb for verb in Verb if verb is not Verb.ANY)
 LOST: dict[Kind, type[BaseException]] = {
     Kind.AFTER: StoreUnavailable,
@@ -54,6 +55,10 @@ class Caller:
                 return await store.claim(self.claim())
             case Verb.APPLY:
                 return await store.apply([complete(self.lease, now_ms, b"")], now_ms, urgent=True)
+            case Verb.APPEND:
+                held = Held(self.lease.epoch, self.lease.token)
+                entry = Entry(TOPIC, "key", b"body")
+                return await store.append([Append(self.lease.id, held, (entry,))], now_ms)
             case Verb.COMMIT:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
                 return await store.commit(Changeset([ended]), now_ms)
@@ -69,6 +74,8 @@ class Caller:
         match verb:
             case Verb.LOAD:
                 return await store.load(Want(ids=[execution_id(0)]))
+            case Verb.ENTRIES:
+                return await store.entries([Topic(execution_id(0), TOPIC)])
             case Verb.ENDINGS:
                 return await store.endings([execution_id(0)])
             case Verb.DUE:

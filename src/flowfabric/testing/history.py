@@ -157,12 +157,25 @@ def broken_change(before: Picture, after: Picture, *, writes: int) -> list[str]:
         found += [f"{id}: {sentence}" for sentence in said]
     fresh = after.loaded.keys() - before.loaded.keys()
     found += [f"{id}: {said}" for id in sorted(fresh) for said in _new(id, after, writes)]
-    return found
+    return [*found, *_lost_entries(before, after)]
 
 
 def _new(id: ExecutionId, after: Picture, writes: int) -> Iterator[str]:
     if not writes or after.loaded[id].head.rev != 1:
         yield f"came to be with rev {after.loaded[id].head.rev}"
+
+
+def _lost_entries(before: Picture, after: Picture) -> Iterator[str]:
+    """An entry is written once; new ones are of the generation that counts, and of no epoch that
+    there was not."""
+    for id, known in before.entries.items():
+        kept = after.entries.get(id, [])
+        yield from (f"the entry {each} became another" for each in known if each not in kept)
+        row = after.loaded[id].head if id in after.loaded else None
+        for each in kept:
+            is_right = row and each.generation == row.generation and each.epoch <= row.epoch
+            if each not in known and not is_right:
+                yield f"the entry {each} was written while the row was {row}"
 
 
 def _changed(before: Loaded, after: Loaded, lines: Sequence[Event], writes: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from flowfabric.core import operator
+from flowfabric.core.entries import Entry
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Admission, Execution, Lease, Loaded
@@ -35,7 +36,7 @@ from flowfabric.core.timers import on_due
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.store.protocol import Store
-from flowfabric.testing import holding
+from flowfabric.testing import appending, holding
 from flowfabric.testing import strategies as some
 from flowfabric.testing.build import TTL_MS
 from flowfabric.testing.claiming import Ask, claim, submit
@@ -82,7 +83,7 @@ STATES: dict[str, frozenset[State]] = {
     "unblock": BLOCKED,
 }
 ENDS = ("cancel", "expire", "cancel own")
-LAST_WORDS = ("complete", "fail", "renew")
+LAST_WORDS = ("complete", "fail", "renew", "append")
 
 
 def play(open_stores: OpenStores, how: settings, discard: Discard = _closed) -> Tally:
@@ -290,6 +291,17 @@ class EngineMachine(RuleBasedStateMachine):
         until_ms = self.clock.now_ms() + ms
         self._act("finish many", lambda driver: holding.finish_many(driver, picks, until_ms))
 
+    @rule(picks=st.lists(some.picks, min_size=1, max_size=3), entries=some.entries)
+    def append(self, picks: list[Pick], entries: list[Entry]) -> None:
+        self._act("append", lambda driver: appending.append(driver, picks, entries))
+
+    @rule(pick=some.picks, entries=some.entries, whole=st.booleans())
+    def end_with_entries(self, pick: Pick, entries: list[Entry], whole: bool) -> None:
+        self._act(
+            "end with entries",
+            lambda driver: appending.end_with(driver, pick, entries, whole=whole),
+        )
+
     @rule(number=some.numbers, miss_ms=some.misses_ms, verb=st.sampled_from(LAST_WORDS))
     def use_at_its_end(self, number: int, miss_ms: int, verb: str) -> None:
         """The moment that matters most: a lease in its last millisecond, and in the next two."""
@@ -302,6 +314,9 @@ class EngineMachine(RuleBasedStateMachine):
             self._act(verb, lambda driver: holding.complete(driver, pick, b"in time"))
         elif verb == "fail":
             self._act(verb, lambda driver: holding.fail(driver, pick, Failure("broke")))
+        elif verb == "append":
+            last = [Entry("notes", "last", b"word")]
+            self._act(verb, lambda driver: appending.append(driver, [pick], last))
         else:
             self._act(verb, lambda driver: holding.renew(driver, pick, TTL_MS))
 

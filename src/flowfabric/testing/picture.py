@@ -6,11 +6,12 @@ Nothing here judges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from flowfabric.core.documents import AnyDocument, DocumentQuery
+from flowfabric.core.entries import Kept, Topic
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import (
     DueBatch,
@@ -30,10 +31,11 @@ FAR_MS = 10**14
 # Made up: no store knows what they mean, and nothing but a machine puts them.
 DOCUMENT_KINDS = ("red", "blue")
 DOCUMENT_WORDS = ("sweet", "sour")
+TOPICS = ("notes", "steps")
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """Executions with all that is beside them, both indexes of timers, the log, the lanes;
+    """Executions with all that is beside them, both indexes of timers, the log, the lanes, entries;
     documents, by name and by word, and those that are due."""
 
     now_ms: int
@@ -46,6 +48,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     lanes: list[Lane]
     documents: list[AnyDocument]
     due_documents: DueBatch
+    entries: Mapping[ExecutionId, list[Kept]]
 
     @property
     def rows(self) -> list[Execution]:
@@ -67,7 +70,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         tokens of requests, which are random."""
         lines = [msgspec.structs.replace(line, cursor="") for line in self.log]
         loaded = {id: _without_tokens(each) for id, each in self.loaded.items()}
-        beside = (lines, self.lanes, self.documents, self.due_documents.documents)
+        beside = (lines, self.lanes, self.entries, self.documents, self.due_documents.documents)
         return (loaded, self.ends, self.timers, self.overdue, self.next_ms, *beside)
 
 
@@ -102,4 +105,19 @@ async def look(store: Store, now_ms: int) -> Picture:
             )
         ],
         due_documents=await store.due(now_ms, ALL, DOCUMENT_KINDS),
+        entries=await _entries(store, [found.head for found in loaded if found is not None]),
     )
+
+
+async def _entries(store: Store, rows: Sequence[Execution]) -> dict[ExecutionId, list[Kept]]:
+    """Of every generation there was."""
+    asks = [
+        Topic(row.id, topic, limit=ALL, generation=generation)
+        for row in rows
+        for generation in range(row.generation + 1)
+        for topic in TOPICS
+    ]
+    entries: dict[ExecutionId, list[Kept]] = {row.id: [] for row in rows}
+    for ask, found in zip(asks, await store.entries(asks), strict=True):
+        entries[ask.id] += found
+    return entries

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from flowfabric.core.entries import Entry
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.policy import (
     Exponential,
@@ -26,7 +27,7 @@ from flowfabric.testing.claiming import Ask
 from flowfabric.testing.documents import DocumentWish
 from flowfabric.testing.driver import NAMESPACES
 from flowfabric.testing.picking import LANES, TTLS_MS, Pick
-from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS
+from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS, TOPICS
 
 CATEGORIES = ("handler_error", "timeout", "odd")
 SPANS_MS = (0, 1, 1_000, 5_000, 30_000)
@@ -150,6 +151,19 @@ document_wishes = st.builds(
     due_in_ms=st.sampled_from((None, None, -1, 0, 1, 5_000)),
     words=st.sets(st.sampled_from(DOCUMENT_WORDS)).map(tuple),
     body=st.binary(max_size=3),
+)
+# Few keys, so that many are there already; some that compare as texts in another way than as bytes.
+entries = st.lists(
+    st.builds(
+        Entry,
+        st.sampled_from(TOPICS),
+        st.sampled_from(("a", "aa", "B", "b", "10", "9", "\u00e9", "\U0001f600", "\uffee")),
+        st.binary(max_size=3),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda entry: (entry.topic, entry.key),
 )
 asks = st.builds(
     Ask,

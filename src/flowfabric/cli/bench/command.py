@@ -345,6 +345,34 @@ def purge(
 
 
 @bench.command()
+def entries(
+    *,
+    store: Store = "sqlite",
+    n: Annotated[int, typer.Option("--n", min=1, help="Entries to write.")] = 20_000,
+    executions: Annotated[
+        int, typer.Option(min=1, max=500, help="Executions that are held at a time.")
+    ] = 200,
+    json: Json = False,
+) -> None:
+    """Measure how fast executions that are held write entries beside them.
+
+    One process holds them all and writes one entry of 100 bytes for each in every call; the next
+    call begins when the last one is answered.
+
+    \b
+    Examples:
+      ff bench entries --store 'sqlite?synchronous=NORMAL'
+      ff bench entries --store postgres --executions 500 --json
+    """
+    from flowfabric.cli.bench.entries import run
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        show_figures("entries", _run(run(target.url, n, executions)), target, as_json=json)
+
+
+@bench.command()
 def timers(
     *,
     store: Store = "sqlite",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flowfabric.app import App
 from flowfabric.core.ids import RANDOM_BITS, execution_id, uuid7
@@ -47,13 +47,26 @@ async def _stream(engine: Engine, batches: list[int], report: Report, policy: st
 
 
 async def _finish(engine: Engine, size: int, policy: str) -> None:
-    submitted = await engine.submit([_order(engine, number, policy) for number in range(size)])
-    leases = await _take(engine, size)
+    leases = await submit_and_take(engine, size, policy=policy)
     finished = await engine.finish([Completed(lease, b"0") for lease in leases])
-    errors = [one.error for one in submitted if one.error is not None]
-    errors += [one.error for one in finished if one.error is not None]
-    if errors:
-        raise errors[0]
+    _raise_first([one.error for one in finished])
+
+
+async def submit_and_take(
+    engine: Engine, size: int, *, policy: str = "", together: int = 100
+) -> list[Lease]:
+    """As many executions, so many of them in a partition, which nobody else works on."""
+    orders = [_order(engine, number // together, policy) for number in range(size)]
+    submitted = await engine.submit(orders)
+    leases = await _take(engine, size)
+    _raise_first([one.error for one in submitted])
+    return leases
+
+
+def _raise_first(errors: Iterable[Exception | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 async def _take(engine: Engine, size: int) -> list[Lease]:
@@ -75,10 +88,10 @@ async def _take(engine: Engine, size: int) -> list[Lease]:
     raise Corrupt(f"only {len(leases)} of {size} executions could be claimed")
 
 
-def _order(engine: Engine, number: int, policy: str) -> Order:
+def _order(engine: Engine, partition: int, policy: str) -> Order:
     unique = uuid7(engine.clock.now_ms(), secrets.randbits(RANDOM_BITS))
     return Order(
-        id=execution_id(number // 100 % engine.counts.flow, unique),
+        id=execution_id(partition % engine.counts.flow, unique),
         namespace=engine.namespace,
         lane=LANE,
         kind=TASK,
