@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution
 from flowfabric.core.states import TERMINAL, State
 from flowfabric.engine.engine import Engine
@@ -55,9 +56,21 @@ def unkept(picture: Picture, told: Acknowledged) -> list[str]:
         end = picture.ends.get(id)
         if end is None or (end.state, end.result) != (State.COMPLETED, result_of(id, epoch)):
             lost.append(f"{id} was completed by epoch {epoch}, and is {end}")
+    for id, epoch in told.appended:
+        if halves(picture, id)[epoch] != 2:
+            lost.append(f"{id} was appended to in epoch {epoch}, and has {halves(picture, id)}")
     found = Counter({each.name: each.rev for each in picture.documents})
     lost += [f"{name} has no revision {rev}" for name, rev in told.documents if found[name] < rev]
     return lost
+
+
+def halves(picture: Picture, id: ExecutionId) -> Counter[int]:
+    """How many entries were written in each epoch: two belong together."""
+    return Counter(entry.epoch for entry in picture.entries.get(id, []))
+
+
+def half_appended(picture: Picture) -> list[str]:
+    return [id for id in picture.entries if set(halves(picture, id).values()) - {2}]
 
 
 def half_written(picture: Picture) -> list[str]:
@@ -102,7 +115,7 @@ class Lab:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.told = Acknowledged([], [], [])
+        self.told = Acknowledged([], [], [], [])
         self.executions = 0
         self._rounds = 0
 
@@ -113,6 +126,7 @@ class Lab:
         self.told.submitted.extend(heard.submitted)
         self.told.completed.extend(heard.completed)
         self.told.documents.extend(heard.documents)
+        self.told.appended.extend(heard.appended)
         assert integrity(self.path) == "ok"
         # Past the end of every lease, so that nobody has to wait for them.
         clock = VirtualClock(SystemClock().now_ms() + self._rounds * HOUR_MS)
@@ -132,6 +146,7 @@ class Lab:
         assert unkept(picture, self.told) == []
         assert doubled(picture) == []
         assert half_written(picture) == []
+        assert half_appended(picture) == []
         self.executions = len(picture.rows)
 
     def __str__(self) -> str:
@@ -154,6 +169,7 @@ async def test_what_was_acknowledged_survives_kills_at_any_moment(
     assert lab.told.submitted
     assert lab.told.completed
     assert lab.told.documents
+    assert lab.told.appended
     sys.stdout.write(f"{ROUNDS[size]} rounds of {PROCESSES} processes killed: {lab}\n")
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from flowfabric.core.entries import Append, Entry
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.policy import DAY_MS, Policy, RetentionPolicy, encode_policy
 from flowfabric.core.portions import portions
-from flowfabric.core.retention import PORTION, Departing, Departure
+from flowfabric.core.retention import ENTRIES, PORTION, Departing, Departure
 from flowfabric.core.states import Outcome, State
+from flowfabric.core.transition import Held
 from flowfabric.engine.retention_trimmer import RetentionTrimmer
 from flowfabric.engine.sweeping import Scope, Swept
 from flowfabric.errors import ExecutionNotFound, FlowNotFound
@@ -50,6 +52,24 @@ async def test_what_has_ended_is_kept_for_a_day_and_then_gone(desk: FlowDesk) ->
     assert await trimmer(desk).run_once() == Swept(processed=1)
     with pytest.raises(ExecutionNotFound):
         await desk.head(id)
+    assert await rows_of(desk.store) == before
+
+
+async def test_more_entries_than_go_at_once_go_before_their_execution(desk: FlowDesk) -> None:
+    """One sweep after another goes on, though none of them but the last removes an execution."""
+    before = await rows_of(desk.store)
+    lease = await desk.running(order(0))
+    held = Held(lease.epoch, lease.token)
+    for first in range(0, 2 * ENTRIES + 1, 1000):
+        some = tuple(Entry("notes", f"{first + n:06}", b"") for n in range(1000))
+        await desk.store.append([Append(lease.id, held, some)], desk.clock.now_ms())
+    await desk.engine.complete(lease, b"")
+    desk.clock.advance(DAY_MS)
+    swept = await trimmer(desk).run_once()
+    while swept.again:
+        assert not swept.processed
+        swept = await trimmer(desk).run_once()
+    assert swept == Swept(processed=1)
     assert await rows_of(desk.store) == before
 
 

@@ -13,10 +13,11 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from flowfabric.core.documents import Document
+from flowfabric.core.entries import Kept
 from flowfabric.core.flow.model import Edge, Flow, Group, Line
 from flowfabric.core.model import Attempt, Execution, Lane, Shift
 
-RECORDS = (Execution, Attempt, Flow, Edge, Group, Line, Lane, Shift, Document)
+RECORDS = (Execution, Attempt, Flow, Edge, Group, Line, Lane, Shift, Document, Kept)
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FRONT = re.compile(r"CELLS = '(.*)'")

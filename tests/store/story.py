@@ -20,12 +20,13 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
+from flowfabric.core.entries import Append, Appended, Entry
 from flowfabric.core.flow.graph import Policy
 from flowfabric.core.flow.model import Join, OnSatisfied
 from flowfabric.core.flow.views import Sight, View
 from flowfabric.core.lifecycle import Failure, complete, fail
 from flowfabric.core.states import LaneState
-from flowfabric.core.transition import Changeset, LaneChange
+from flowfabric.core.transition import Changeset, Held, LaneChange
 from flowfabric.engine.engine import Engine
 from flowfabric.store import Store, open_store
 from flowfabric.store.postgres import PostgresStore
@@ -34,7 +35,7 @@ from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.valkey.library import OLDEST, PROTOCOL
 from flowfabric.testing.build import order, policy
 from flowfabric.testing.clock import VirtualClock
-from flowfabric.testing.conformance.steps import apply, put, take
+from flowfabric.testing.conformance.steps import apply, head, put, take
 from flowfabric.testing.flows import FLOW, member, plan
 from flowfabric.testing.servers import postgres_server, valkey_server
 from tests.store import layout
@@ -51,6 +52,8 @@ POSTGRES_TABLES = (
 DELAY_MS = 60_000
 # The first version of each kind of store whose file has a flow in it.
 FLOWS_SINCE = {"sqlite": 2, "postgres": 2, "valkey": 1}
+# The first version that keeps entries.
+ENTRIES_SINCE = {"sqlite": 6, "postgres": 6, "valkey": 3}
 RACE = Policy(Join.ANY_OF, 1, OnSatisfied.CANCEL_REMAINING)
 
 
@@ -106,6 +109,16 @@ async def tell_all(store: Store, clock: VirtualClock, kind: str, number: int) ->
     await tell(store, clock)
     if number >= FLOWS_SINCE[kind]:
         await tell_flow(store, clock)
+    if number >= ENTRIES_SINCE[kind]:
+        await tell_entries(store, clock)
+
+
+async def tell_entries(store: Store, clock: VirtualClock) -> None:
+    """What somebody who works on an execution left beside it."""
+    row = await head(store, order(2).id)
+    entries = (Entry("steps", "é", b"\0\xff", 1), Entry("notes", "a", b"", 2))
+    held = Held(row.epoch, row.lease_token)
+    assert await store.append([Append(row.id, held, entries)], clock.now_ms()) == [Appended(row.id)]
 
 
 def number_of(name: str) -> int:

@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 
+from flowfabric.core.documents import DocumentQuery, create
 from flowfabric.core.entries import Append, Entry, Topic
 from flowfabric.core.flow.views import FlowQuery, Sight, Turn
 from flowfabric.core.lifecycle import complete
@@ -18,11 +19,19 @@ from flowfabric.core.transition import Applied, Changeset, Held, LaneChange
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store.protocol import Store
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb, VirtualClock
-from flowfabric.testing.build import ask, execution_id, order, submissions
-from flowfabric.testing.conformance.steps import TOPIC, contents, put, put_and_take
+from flowfabric.testing.build import NAMESPACE, ask, execution_id, order, submissions
+from flowfabric.testing.conformance.steps import DOCUMENT_KIND, TOPIC, contents, put, put_and_take
 from flowfabric.testing.flows import FLOW
 
-WRITING = (Verb.INSERT, Verb.CLAIM, Verb.APPLY, Verb.APPEND, Verb.COMMIT, Verb.COMMIT_EACH)
+WRITING = (
+    Verb.INSERT,
+    Verb.CLAIM,
+    Verb.APPLY,
+    Verb.APPEND,
+    Verb.PUT,
+    Verb.COMMIT,
+    Verb.COMMIT_EACH,
+)
 VERBS = tuple(verb for verb in Verb if verb is not Verb.ANY)
 LOST: dict[Kind, type[BaseException]] = {
     Kind.AFTER: StoreUnavailable,
@@ -59,6 +68,8 @@ class Caller:
                 held = Held(self.lease.epoch, self.lease.token)
                 entry = Entry(TOPIC, "key", b"body")
                 return await store.append([Append(self.lease.id, held, (entry,))], now_ms)
+            case Verb.PUT:
+                return await store.put([create(DOCUMENT_KIND, NAMESPACE, "name", body=b"")], now_ms)
             case Verb.COMMIT:
                 ended = cancel(self.lease.head, now_ms, "", source=Source.OPERATOR)
                 return await store.commit(Changeset([ended]), now_ms)
@@ -76,6 +87,8 @@ class Caller:
                 return await store.load(Want(ids=[execution_id(0)]))
             case Verb.ENTRIES:
                 return await store.entries([Topic(execution_id(0), TOPIC)])
+            case Verb.DOCUMENTS:
+                return await store.documents(DocumentQuery(kind=DOCUMENT_KIND, namespace=NAMESPACE))
             case Verb.ENDINGS:
                 return await store.endings([execution_id(0)])
             case Verb.DUE:

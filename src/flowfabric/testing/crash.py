@@ -23,19 +23,22 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from flowfabric.core.documents import Document, PutDone, change, create, written
+from flowfabric.core.entries import Append, Appended, Entry
 from flowfabric.core.ids import RANDOM_BITS, ExecutionId, execution_id, uuid7
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Lease
 from flowfabric.core.policy import Fixed, Policy, RetryPolicy, encode_policy
+from flowfabric.core.transition import Held
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
 from flowfabric.store.sqlite import SqliteStore
 from flowfabric.store.sqlite.file import connect
-from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS
+from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS, TOPICS
 
 SUBMITTED = "submitted"
 COMPLETED = "completed"
 PUT = "put"
+APPENDED = "appended"
 LANE = "crash"
 TASK = "work"
 TTL_MS = 5_000
@@ -46,11 +49,12 @@ _POLICY = encode_policy(Policy(retry_policy=RetryPolicy(max_retries=5, backoff=F
 
 class Acknowledged(NamedTuple):
     """What a killed process had been told: ids it submitted, ids it completed, by which epoch;
-    documents that it put, and their revisions."""
+    documents that it put, and their revisions; ids that it appended entries to, in which epoch."""
 
     submitted: list[ExecutionId]
     completed: list[tuple[ExecutionId, int]]
     documents: list[tuple[str, int]]
+    appended: list[tuple[ExecutionId, int]]
 
 
 def result_of(id: ExecutionId, epoch: int) -> bytes:
@@ -75,7 +79,26 @@ async def work(path: str, seed: int) -> None:
             token=secrets.token_hex(16),
             ttl_ms=TTL_MS,
         )
+        await _append(engine, leases)
         await _finish(engine, leases, chance)
+
+
+async def _append(engine: Engine, leases: list[Lease]) -> None:
+    """Two entries for each, written together: half of them is a fault."""
+    batch = [
+        Append(
+            lease.id,
+            Held(lease.epoch, lease.token),
+            tuple(Entry(TOPICS[0], f"{lease.epoch} {half}", b"half", half) for half in range(2)),
+        )
+        for lease in leases
+    ]
+    answers = await engine.store.append(batch, engine.clock.now_ms())
+    _say(
+        f"{APPENDED} {lease.id} {lease.epoch}"
+        for lease, answer in zip(leases, answers, strict=True)
+        if isinstance(answer, Appended)
+    )
 
 
 async def _put(engine: Engine, name: str, seen: Document | None) -> Document | None:
@@ -173,13 +196,15 @@ def _follow(path: str, victim: Victim) -> list[str]:
 
 
 def _acknowledged(lines: list[str]) -> Acknowledged:
-    told = Acknowledged([], [], [])
+    told = Acknowledged([], [], [], [])
     for line in lines:
         match line.split():
             case [kind, id] if kind == SUBMITTED:
                 told.submitted.append(ExecutionId(id))
             case [kind, id, epoch] if kind == COMPLETED:
                 told.completed.append((ExecutionId(id), int(epoch)))
+            case [kind, id, epoch] if kind == APPENDED:
+                told.appended.append((ExecutionId(id), int(epoch)))
             case [kind, name, rev] if kind == PUT:
                 told.documents.append((name, int(rev)))
             case _:

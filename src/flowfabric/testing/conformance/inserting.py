@@ -104,7 +104,7 @@ async def test_a_known_id_does_not_keep_the_others_of_its_batch_out(
 
 async def test_an_empty_batch_writes_nothing(store: Store, clock: VirtualClock) -> None:
     assert await store.insert([], clock.now_ms()) == []
-    assert await contents(store) == ([], [], [], [], [], [])
+    assert await contents(store) == ([], [], [], [], [], [], [])
 
 
 async def test_a_new_execution_has_one_line_in_the_log(store: Store, clock: VirtualClock) -> None:

@@ -28,7 +28,7 @@ async def test_closing_twice_is_harmless(store: Store) -> None:
 
 
 async def test_a_store_that_was_never_used_is_empty(store: Store) -> None:
-    assert await contents(store) == ([], [], [], [], [], [])
+    assert await contents(store) == ([], [], [], [], [], [], [])
 
 
 async def test_now_is_the_time_of_the_stores_clock(store: Store, clock: VirtualClock) -> None:

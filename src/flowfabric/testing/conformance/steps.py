@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery
 from flowfabric.core.entries import Kept, Topic
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
@@ -25,15 +26,15 @@ from flowfabric.core.model import (
 )
 from flowfabric.core.transition import Applied, Changeset, Rejected, Transition
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import KIND, LANE, TOKEN, TTL_MS, WORKER, ask, submissions
+from flowfabric.testing.build import KIND, LANE, NAMESPACE, TOKEN, TTL_MS, WORKER, ask, submissions
 from flowfabric.testing.clock import VirtualClock
 
 T = TypeVar("T")
 Corrupter = Callable[[ExecutionId], Awaitable[None]]
 
 ALL = 1_000_000
-# The topic that tests write to when it does not matter which.
-TOPIC = "notes"
+# What tests write to when it does not matter which.
+TOPIC, DOCUMENT_KIND = "notes", "red"
 FAR_MS = 10**14
 
 
@@ -46,6 +47,7 @@ class Contents(NamedTuple):
     events: list[Event]
     lanes: list[Lane]
     entries: list[list[Kept]]
+    documents: list[AnyDocument]
 
 
 async def contents(store: Store) -> Contents:
@@ -58,6 +60,7 @@ async def contents(store: Store) -> Contents:
         await store.tail(Feed(limit=ALL)),
         await store.lanes("", ALL),
         await store.entries([Topic(id, TOPIC) for id in ids]),
+        await store.documents(DocumentQuery(kind=DOCUMENT_KIND, namespace=NAMESPACE, limit=ALL)),
     )
 
 
