@@ -24,6 +24,7 @@ from flowfabric.core.flow.model import FlowState
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import parse_execution_id, parse_flow_id
 from flowfabric.core.policy import RetryPolicy
+from flowfabric.core.registry import WorkerRecord
 from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
 from flowfabric.engine.flow_reading import FlowPage
@@ -240,6 +241,11 @@ class App:
             limit=limit,
         )
         return await (await self.connect()).flows(query)
+
+    async def workers(self) -> list[WorkerRecord]:
+        """The live workers of this namespace: where each runs, what it serves, how busy it is."""
+        await self.connect()
+        return await self.engine.registry.live(self.engine.namespace)
 
     async def connect(self) -> Client:
         """Open the store, once. Starting a task does this by itself."""

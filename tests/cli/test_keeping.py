@@ -1,4 +1,4 @@
-"""`ff sweep` and `ff doctor` as people type them."""
+"""`ff sweep`, `ff doctor` and `ff workers` as people type them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flowfabric.core.model import Writer
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.testing.build import order
 from flowfabric.testing.invariants import broken_promises
+from flowfabric.worker.heartbeat import Heartbeat
 from tests.cli.command import ff
 
 
@@ -92,3 +93,26 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         assert ran.returncode == 4
         assert "ff db migrate" in ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+async def register(url: str) -> None:
+    """A worker that was killed at once: it says that it lives, and never that it does not."""
+    app = App(url)
+    await app.connect()
+    beating = Heartbeat(app.engine, "one", lanes=["mail"], tasks=["greet"], slots=5, busy=lambda: 2)
+    await beating.beat()
+    await app.close()
+
+
+def test_workers_are_listed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/flows.db"
+    asyncio.run(register(url))
+    listed = ff("workers", "--store", url, "--json")
+    assert listed.returncode == 0, listed.stderr
+    (worker,) = json.loads(listed.stdout)["workers"]
+    assert (worker["name"], worker["lanes"], worker["busy"]) == ("one", ["mail"], 2)
+    shown = ff("workers", "--store", url).stdout
+    assert "one" in shown
+    assert "2 of 5" in shown
+    others = ff("workers", "--store", url, "--namespace", "other", "--json")
+    assert json.loads(others.stdout) == {"workers": []}

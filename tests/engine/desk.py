@@ -14,8 +14,10 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Attempt, Event, Execution, Feed, Lease, Want
 from flowfabric.core.refusal import not_found
+from flowfabric.core.registry import WorkerRecord
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.reading import Snapshot
+from flowfabric.engine.registry import Registration
 from flowfabric.engine.timekeeper import Sweep, Timekeeper
 from flowfabric.store import Store
 from flowfabric.testing.build import KIND, LANE, TTL_MS, WORKER, order
@@ -39,6 +41,32 @@ class Desk:
         desk = Desk(self.store, self.clock)
         desk._tokens = count(1_000)
         return desk
+
+    async def employ(
+        self,
+        *,
+        lanes: tuple[str, ...] = (LANE,),
+        tasks: tuple[str, ...] = ("greet",),
+        name: str = WORKER,
+    ) -> Registration:
+        """A worker that says that it lives, and does nothing else."""
+        registration = self.engine.registry.register(name)
+        await registration.beat(
+            WorkerRecord(
+                name=name,
+                namespace=self.engine.namespace,
+                host="here",
+                pid=1,
+                version="0",
+                lanes=lanes,
+                tasks=tasks,
+                slots=1,
+                busy=0,
+                started_ms=self.clock.now_ms(),
+                seen_ms=self.clock.now_ms(),
+            )
+        )
+        return registration
 
     async def submit(self, wanted: Order | None = None) -> ExecutionId:
         made = (await self.engine.submit([wanted or order()]))[0]

@@ -31,6 +31,7 @@ async def test_a_life_with_everything_in_it(desk: Desk) -> None:
     desk.clock.advance(1_000)
     await desk.sweep()
     desk.clock.advance(2_500)
+    await desk.employ()
     assert await told(desk, id) == ("waiting", "worker", f"ready; the next free worker {takes}")
     await desk.engine.block(id, Reason.PAUSED_BY_OPERATOR)
     paused = "paused by an operator; unblock it to go on"
@@ -49,6 +50,7 @@ async def test_a_life_with_everything_in_it(desk: Desk) -> None:
     lost = await desk.take(id)
     await desk.silent(lost)
     desk.clock.advance(500)
+    await desk.employ(name="second")
     silent = f"its worker went silent; any other worker {takes}"
     assert await told(desk, id) == ("orphaned", "worker", silent)
     await desk.take(id)
@@ -105,6 +107,7 @@ async def test_every_end_says_how_it_came(desk: Desk) -> None:
 async def test_a_replay_is_ready_like_anything_else(desk: Desk) -> None:
     id = await desk.completed()
     await desk.engine.replay(id)
+    await desk.employ()
     state, wakes, sentence = await told(desk, id)
     assert (state, wakes) == ("waiting", "worker")
     assert sentence.startswith("ready; ")

@@ -68,12 +68,10 @@ async def test_work_that_is_older_than_any_claim_is_stalled(desk: FlowDesk) -> N
     desk.clock.advance(CLAIM_GRACE_MS)
     assert await named(desk) == set()
     desk.clock.advance(1)
+    await desk.employ()
     (found,) = (await examined(desk)).findings
     assert (found.kind, found.subject) == (Kind.STALLED, "lane main")
-    assert found.sentence == (
-        "1 ready of task 'greet', the oldest for 1m, and nothing is claimed;"
-        " does a worker that knows it run?"
-    )
+    assert found.sentence == ("1 ready of task 'greet', the oldest for 1m, and nothing is claimed")
     # Work of another task does not help it.
     await desk.submit(order(2, kind="other"))
     await desk.claim(tasks=("other",))
@@ -110,7 +108,10 @@ async def test_a_part_that_fails_is_found_and_the_rest_is_examined(
         raise ZeroDivisionError
 
     monkeypatch.setattr(desk.store, "find_flows", broken)
-    assert await named(desk) == {(Kind.UNEXAMINED, "flows"), (Kind.STALLED, "lane main")}
+    assert await named(desk) == {
+        (Kind.UNEXAMINED, "flows"),
+        (Kind.STALLED, "lane main"),
+    }
 
 
 async def test_a_sweep_goes_on_when_a_duty_fails(

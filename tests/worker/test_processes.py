@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from flowfabric.client import results
+from flowfabric.core.documents import DocumentQuery
+from flowfabric.core.registry import ALIVE_MS, KIND, live
+from flowfabric.engine.registry import remove_silent
 from flowfabric.store import open_store
 from tests.app.stage import PATIENCE_SECONDS, eventually, kinds
 from tests.conftest import discard
@@ -127,4 +130,32 @@ async def test_two_workers_share_one_file(url: str) -> None:
     assert workers <= {str(first.id), str(second.id)}
     for handle in handles[::50]:
         assert await kinds(handle) == ["submitted", "claimed", "completed"]
+    await app.close()
+
+
+async def test_a_killed_worker_is_listed_until_it_expires_and_a_stopped_one_is_not(
+    url: str,
+) -> None:
+    app, _, _ = make(url)
+
+    async def pids() -> set[int]:
+        return {worker.pid for worker in await app.workers()}
+
+    async def are_listed(wanted: set[int]) -> bool:
+        return await pids() == wanted
+
+    with process(url) as killed, process(url) as stopped:
+        await eventually(lambda: are_listed({killed.id, stopped.id}))
+        stopped.send(signal.SIGTERM)
+        assert await stopped.says() == "bye"
+        killed.send(signal.SIGKILL)
+        await killed.ended()
+    (left,) = await app.workers()
+    assert left.pid == killed.id
+    documents = await app.engine.store.documents(DocumentQuery(kind=KIND, namespace="default"))
+    assert live(documents, left.seen_ms + ALIVE_MS) == []
+    # A timekeeper whose clock stands then finds it due, and removes it.
+    due = await app.engine.store.due(left.seen_ms + ALIVE_MS, 9, [KIND])
+    assert await remove_silent(app.engine.store, due.documents, app.engine.clock.now_ms()) == 1
+    assert await pids() == set()
     await app.close()

@@ -1,6 +1,7 @@
-"""`ff sweep` and `ff doctor`: what engines do by themselves, once and by hand; and what is wrong.
+"""`ff sweep`, `ff doctor` and `ff workers`: what engines do, once and by hand; what is wrong; who
+works.
 
-Both work on a store that exists and make none.
+All work on a store that exists and make none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.printing import one_line, public_url
 
 if TYPE_CHECKING:
+    from flowfabric.core.registry import WorkerRecord
     from flowfabric.engine.diagnosis import Diagnosis
     from flowfabric.engine.engine import Engine
 
@@ -27,6 +29,7 @@ _Store = Annotated[str, typer.Option(help=STORE_HELP)]
 _Deep = Annotated[
     bool, typer.Option("--deep", help="Read finished work, payloads, attempts and pages, too.")
 ]
+_Namespace = Annotated[str, typer.Option(help="Whose workers.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
 
@@ -85,6 +88,42 @@ def doctor(*, store: _Store = DEFAULT_URL, deep: _Deep = False, json: _Json = Fa
         _tell(found, public_url(store))
     if not found.is_well:
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def workers(
+    *, store: _Store = DEFAULT_URL, namespace: _Namespace = "default", json: _Json = False
+) -> None:
+    """List the live workers of a namespace: where they run, what they serve, how busy they are.
+
+    A worker registers itself and says every ten seconds that it lives; one that was killed is gone
+    from the list half a minute later.
+
+    \b
+    Examples:
+      ff workers --store sqlite:///flows.db
+      ff workers --store postgresql://me@db/app --json
+    """
+
+    async def look(engine: Engine) -> tuple[list[WorkerRecord], int]:
+        return await engine.registry.live(namespace), engine.clock.now_ms()
+
+    found, now_ms = _with_engine(store, look)
+    if json:
+        print_json({"workers": found})
+        return
+    rows = [
+        (
+            each.name,
+            f"{each.host} {each.pid}",
+            each.version,
+            f"{each.busy} of {each.slots}",
+            ", ".join(each.lanes),
+            ", ".join(each.tasks),
+            f"{max(now_ms - each.seen_ms, 0) // 1000} s ago",
+        )
+        for each in found
+    ]
+    _print_table(("worker", "host and pid", "version", "busy", "lanes", "tasks", "seen"), rows)
 
 
 def _with_engine(store: str, work: Callable[[Engine], Awaitable[R]]) -> R:

@@ -16,7 +16,7 @@ from flowfabric.cli.bench.command import bench
 from flowfabric.cli.db import db
 from flowfabric.cli.demo.command import demo
 from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
-from flowfabric.cli.keeping import doctor, sweep
+from flowfabric.cli.keeping import doctor, sweep, workers
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
 from flowfabric.cli.worker import worker
 
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(worker)
+app.command()(workers)
 app.command()(sweep)
 app.command()(doctor)
 app.add_typer(bench)

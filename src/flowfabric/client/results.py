@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from flowfabric.client.idle_waits import IdleWaits
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Ended, Feed
 from flowfabric.core.refusal import not_found
@@ -47,6 +48,7 @@ class Results:
         self._follower: asyncio.Task[None] | None = None
         self._foreign = asyncio.Event()
         self._cursor = ""
+        self._idle_waits = IdleWaits(self._engine)
 
     def expect(self, ids: Sequence[ExecutionId]) -> None:
         """These will be submitted now for the first time: hear of their ends from the beginning."""
@@ -170,6 +172,7 @@ class Results:
         while True:
             try:
                 await self._read_log()
+                await self._idle_waits.look(self._waiting)
             except CursorExpired:
                 self._lose_track()
             except StoreMismatch as error:

@@ -52,10 +52,15 @@ def explain(
     now_ms: int,
     lane: LaneState = LaneState.ACTIVE,
     waits: Waits | None = None,
+    *,
+    unserved: str = "",
 ) -> Explanation:
-    """What the execution does, or what keeps it from being done; `waits`: by its flow."""
+    """What the execution does, or what keeps it from being done; `waits`: by its flow; `unserved`:
+    why no live worker takes it."""
     waits = waits or Waits(standing_of(row))
     why = _parked(row) if _is_parked(row, now_ms) else _why(row, now_ms, lane)
+    if why.wakes == "worker" and unserved:
+        why = _Why(unserved, "worker")
     if why.wakes == "dependencies":
         why = _Why(_dependencies(waits), "operator" if waits.to_replay else why.wakes)
     shown = vector(row.state, row.reason, row.attempt_state)

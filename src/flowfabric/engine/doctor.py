@@ -13,10 +13,12 @@ from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Execution, Lane, Malformed, Query
 from flowfabric.core.promise import broken_promise, broken_wait
-from flowfabric.core.states import TERMINAL, LaneState, State
+from flowfabric.core.states import TERMINAL, State
 from flowfabric.engine.deep_look import DeepLook
 from flowfabric.engine.diagnosis import Diagnosis, DutyState, Finding, Kind
+from flowfabric.engine.lanes import SERVING
 from flowfabric.engine.progress import Queues, stalled
+from flowfabric.engine.registry import Registry
 from flowfabric.engine.sweeping import report_of
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import Corrupt, FlowFabricError, Refused
@@ -40,7 +42,6 @@ CLAIM_GRACE_MS = 60_000
 # What others do to the server for no longer is not worth a word.
 HINDRANCE_GRACE_MS = 60_000
 
-SERVING = (LaneState.ACTIVE, LaneState.DRAINING)
 OPEN = tuple(state for state in State if state not in TERMINAL)
 
 
@@ -230,7 +231,10 @@ class Doctor:
             if lane.problem:
                 self._found(Kind.UNREADABLE, f"lane {lane.name}", lane.problem)
         serving = {lane.name for lane in lanes if lane.state in SERVING}
-        for queue in self._queues.unclaimed(self._clock.now_ms(), CLAIM_GRACE_MS, serving):
+        registry = Registry(self._store, self._clock)
+        workers = {name: await registry.live(name) for name in self._queues.namespaces}
+        now_ms = self._clock.now_ms()
+        for queue in self._queues.unclaimed(now_ms, CLAIM_GRACE_MS, serving, workers):
             held = Query(
                 namespace=queue.namespace,
                 lane=queue.lane,
@@ -239,7 +243,7 @@ class Doctor:
                 limit=1,
             )
             # Somebody may have begun to work while the rows were read.
-            if not await self._store.find(held):
+            if queue.is_unserved or not await self._store.find(held):
                 self._found(Kind.STALLED, f"lane {queue.lane}", queue.sentence)
 
     async def _look_at_others(self) -> None:

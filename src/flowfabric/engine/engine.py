@@ -51,6 +51,7 @@ from flowfabric.engine.outcomes import (
 )
 from flowfabric.engine.overseeing import Overseeing
 from flowfabric.engine.reading import Reading
+from flowfabric.engine.registry import Registry
 from flowfabric.engine.renewals import Renewed, held_as, lease_error, not_renewed, renewed
 from flowfabric.engine.rounds import Rounds
 from flowfabric.engine.submissions import Submitted, lane_refusal, require_partition, submitted
@@ -89,7 +90,8 @@ class Engine(Overseeing):
     def _begin(self) -> None:
         store = self.store
         self.lanes = Lanes(store, self.clock)
-        self.read = Reading(store, self.clock, self.lanes)
+        self.registry = Registry(store, self.clock)
+        self.read = Reading(store, self.clock, self.lanes, self.registry)
         self.known = KnownFlows(store.hints)
         self.dispatcher = Dispatcher(store, self.clock, known=self.known)
         self.flows = Flows(store, self.clock, self.lanes, self.dispatcher, known=self.known)

@@ -19,7 +19,7 @@ logger = logging.getLogger("flowfabric.engine")
 REMEMBER_MS = 1_000
 PAGE = 1_000
 
-_SERVING = (LaneState.ACTIVE, LaneState.DRAINING)
+SERVING = (LaneState.ACTIVE, LaneState.DRAINING)
 _ACCEPTING = (LaneState.ACTIVE, LaneState.PAUSED)
 
 
@@ -40,7 +40,7 @@ class Lanes:
 
     async def serving(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of the lanes that hand out work."""
-        return tuple([name for name in names if await self.state(name) in _SERVING])
+        return tuple([name for name in names if await self.state(name) in SERVING])
 
     async def closed(self, names: Collection[str]) -> dict[str, LaneState]:
         """Those of the lanes that take no work, and what they are instead."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from flowfabric.core.duration import format_ms
 from flowfabric.core.flow.views import View
 from flowfabric.core.model import Execution
+from flowfabric.core.registry import WorkerRecord, unserved
 from flowfabric.core.states import CLAIMABLE, State
 
 
@@ -37,11 +38,15 @@ class Unclaimed(NamedTuple):
     lane: str
     task: str
     sentence: str
+    is_unserved: bool = False
 
 
 class _Queue(NamedTuple):
     oldest_ms: int
     ready: int
+
+    def with_one(self, since_ms: int) -> _Queue:
+        return _Queue(min(self.oldest_ms, since_ms), self.ready + 1)
 
 
 class Queues:
@@ -55,22 +60,32 @@ class Queues:
         place = row.namespace, row.lane, row.kind
         if row.state in CLAIMABLE:
             known = self._ready.get(place, _Queue(row.updated_ms, 0))
-            self._ready[place] = _Queue(min(known.oldest_ms, row.updated_ms), known.ready + 1)
+            self._ready[place] = known.with_one(row.updated_ms)
         elif row.state is State.ACTIVE:
             claimed_ms = row.attempt_started_ms or row.updated_ms
             self._claimed_ms[place] = max(self._claimed_ms.get(place, 0), claimed_ms)
 
+    @property
+    def namespaces(self) -> set[str]:
+        return {namespace for namespace, *_ in self._ready}
+
     def unclaimed(
-        self, now_ms: int, grace_ms: int, serving: Collection[str]
+        self,
+        now_ms: int,
+        grace_ms: int,
+        serving: Collection[str],
+        workers: Mapping[str, Sequence[WorkerRecord]],
     ) -> Iterator[Unclaimed]:
-        """Queues of lanes that hand out work, with work older than any claim."""
+        """Queues of lanes that hand out work, with old work that no live worker serves, or with
+        work older than any claim."""
         for place, queue in sorted(self._ready.items()):
-            _, lane, task = place
+            namespace, lane, task = place
             waited_ms = now_ms - queue.oldest_ms
-            is_claimed = self._claimed_ms.get(place, 0) >= queue.oldest_ms
-            if lane in serving and waited_ms > grace_ms and not is_claimed:
-                told = (
-                    f"{queue.ready} ready of task '{task}', the oldest for {format_ms(waited_ms)}"
-                )
-                asked = "and nothing is claimed; does a worker that knows it run?"
-                yield Unclaimed(*place, f"{told}, {asked}")
+            if lane not in serving or waited_ms <= grace_ms:
+                continue
+            told = f"{queue.ready} ready of task '{task}', the oldest for {format_ms(waited_ms)}"
+            why = unserved(lane, task, workers[namespace])
+            if why:
+                yield Unclaimed(*place, f"{told}; {why}", is_unserved=True)
+            elif self._claimed_ms.get(place, 0) < queue.oldest_ms:
+                yield Unclaimed(*place, f"{told}, and nothing is claimed")

@@ -28,7 +28,9 @@ from flowfabric.core.model import (
     without_token,
 )
 from flowfabric.core.refusal import not_found
+from flowfabric.core.registry import WorkerRecord, unserved
 from flowfabric.core.states import (
+    CLAIMABLE,
     AttemptLifecycle,
     AttemptState,
     PublicState,
@@ -37,8 +39,9 @@ from flowfabric.core.states import (
     vector,
 )
 from flowfabric.engine.attempt_reading import attempt_records, failure_of
-from flowfabric.engine.lanes import Lanes
+from flowfabric.engine.lanes import SERVING, Lanes
 from flowfabric.engine.looking import look_at_whole
+from flowfabric.engine.registry import Registry
 from flowfabric.store.clock import Clock
 from flowfabric.store.damage import MISSING_RESULT, unreadable, unreadable_flow, unreadable_lane
 from flowfabric.store.protocol import Store
@@ -100,10 +103,11 @@ class LanePage(msgspec.Struct, frozen=True):
 class Reading:
     """The reading verbs of the engine."""
 
-    def __init__(self, store: Store, clock: Clock, lanes: Lanes) -> None:
+    def __init__(self, store: Store, clock: Clock, lanes: Lanes, registry: Registry) -> None:
         self._store = store
         self._clock = clock
         self._lanes = lanes
+        self._registry = registry
 
     async def load(self, id: ExecutionId, *, payload: bool = False) -> Loaded:
         """The head without the token of its lease, or `ExecutionNotFound`."""
@@ -179,7 +183,25 @@ class Reading:
         """Why it is not running, or what it does."""
         head = (await self.load(id)).head
         lane = await self._lanes.state(head.lane)
-        return explain(head, self._clock.now_ms(), lane, await self.waits(head))
+        waits, why = await self.waits(head), await self._registry.unserved(head)
+        return explain(head, self._clock.now_ms(), lane, waits, unserved=why)
+
+    async def unserved(self, ids: Sequence[ExecutionId]) -> dict[str, list[ExecutionId]]:
+        """By the reason, those of them that could be taken and that no live worker takes."""
+        found: dict[str, list[ExecutionId]] = {}
+        workers: dict[str, list[WorkerRecord]] = {}
+        for loaded in await self._store.load(Want(ids=ids)):
+            if loaded is None or loaded.head.state not in CLAIMABLE:
+                continue
+            head = loaded.head
+            if await self._lanes.state(head.lane) not in SERVING:
+                continue
+            if head.namespace not in workers:
+                workers[head.namespace] = await self._registry.live(head.namespace)
+            why = unserved(head.lane, head.kind, workers[head.namespace])
+            if why:
+                found.setdefault(why, []).append(head.id)
+        return found
 
     async def waits(self, row: Execution) -> Waits:
         """What a member waits for, as its flow is now; of others, what their rows say."""

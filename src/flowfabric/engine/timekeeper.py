@@ -13,14 +13,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flowfabric.core.documents import AnyDocument
 from flowfabric.core.ids import ExecutionId, parse_execution_id, partition_of
 from flowfabric.core.model import DueBatch, Execution, Malformed
+from flowfabric.core.registry import KIND
 from flowfabric.core.timers import Duty, on_due, poisoned
 from flowfabric.core.transition import Applied, Rejected, Transition
 from flowfabric.engine import telemetry
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.loop import AGAIN, Loop
+from flowfabric.engine.registry import remove_silent
 from flowfabric.engine.sweeping import Scope, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError, InvalidInput
@@ -106,6 +109,7 @@ class Timekeeper:
             transitions.append(transition)
             decided[transition.id] = duty
             failed += is_bad
+        await remove_silent(self._store, self._served(due.documents), now_ms)
         replies, lost = await self._apply(transitions, now_ms)
         rows = {row.id: row for row in due.rows}
         for transition, error in lost:
@@ -123,6 +127,13 @@ class Timekeeper:
         # may be refused for ever, and must not keep the loop from resting.
         again = len(due.rows) >= self._batch or refused > 0
         return Sweep(duties.total(), failed, dict(duties), again, due.next_ms)
+
+    def _served(self, documents: Sequence[AnyDocument]) -> list[AnyDocument]:
+        """Documents have no tags: whoever serves a tag alone serves none of them."""
+        if self.filter is None or self.filter.is_everything:
+            return list(documents)
+        space = self.filter.namespace if self.filter.tag is None else None
+        return [each for each in documents if each.namespace == space]
 
     async def _apply(
         self, transitions: Sequence[Transition], now_ms: int
@@ -143,10 +154,10 @@ class Timekeeper:
         """A batch of what is due and served here; behind what is not, the look goes further."""
         limit = self._batch
         while True:
-            due = await self._store.due(self._clock.now_ms(), limit)
+            due = await self._store.due(self._clock.now_ms(), limit, (KIND,))
             mine = await within(self.filter, due.rows, self._store)
             if len(mine) >= self._batch or len(due.rows) < limit:
-                return DueBatch(mine[: self._batch], due.next_ms)
+                return DueBatch(mine[: self._batch], due.next_ms, due.documents)
             limit *= LOOK_FURTHER
 
 

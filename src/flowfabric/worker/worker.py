@@ -31,6 +31,7 @@ from flowfabric.version import VERSION
 from flowfabric.worker.context import Context
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
+from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.idle import Idle
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
@@ -119,6 +120,8 @@ class Worker:
             store=self._store,
             version=VERSION,
         )
+        heartbeat = self._heartbeat()
+        heartbeat.start()
         interrupted: asyncio.CancelledError | StoreMismatch | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -142,10 +145,21 @@ class Worker:
         finally:
             self._engine.hints.unsubscribe(self._hear)
             self._stalls.stop()
+            await heartbeat.stop()
             await self._lines.close()
             await asyncio.to_thread(self._keeper.stop)
             self._threads.shutdown(wait=False)
             self._log.stopped()
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self._engine,
+            self.name,
+            lanes=self._lanes,
+            tasks=self._handlers,
+            slots=self._slots.count,
+            busy=lambda: len(self._running),
+        )
 
     async def _guarded_round(self) -> None:
         """A round that fails is told and tried again: a worker does not end by itself, unless no

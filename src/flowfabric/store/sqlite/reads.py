@@ -102,11 +102,10 @@ def endings(connection: sqlite3.Connection, ids: Sequence[ExecutionId]) -> list[
 
 
 def due(connection: sqlite3.Connection, now_ms: int, limit: int, kinds: Sequence[str]) -> DueBatch:
-    upcoming: int | None = run(connection, "execution_next_due", now_ms).fetchone()[0]
-    found = text_or_rows(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
-    if not kinds:
-        return DueBatch(decode_due(found), upcoming)
-    passed, later = documents.due(connection, now_ms, limit, kinds)
+    with one_look(connection):
+        upcoming: int | None = run(connection, "execution_next_due", now_ms).fetchone()[0]
+        found = text_or_rows(connection, "execution_due", now_ms, limit, columns=ALL_COLUMNS)
+        passed, later = documents.due(connection, now_ms, limit, kinds)
     soonest = min((at for at in (upcoming, later) if at is not None), default=None)
     return DueBatch(decode_due(found), soonest, passed)
 

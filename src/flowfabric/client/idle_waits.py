@@ -1,0 +1,47 @@
+"""Waits that nothing will end: for work that no live worker takes. Each is told of once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from flowfabric.core.ids import ExecutionId
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+
+logger = logging.getLogger("flowfabric.client")
+
+PATIENCE_MS = 5_000
+LOOK_AT = 500
+
+
+class IdleWaits:
+    """Looked at now and then by whoever follows the log: waiting itself costs nothing more."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: set[ExecutionId] = set()
+        self._before_ms = engine.clock.now_ms()
+        self._told: set[ExecutionId] = set()
+
+    async def look(self, waiting: Collection[ExecutionId]) -> None:
+        """Executions that were waited for at the last look, a while ago, and still are."""
+        now_ms = self._engine.clock.now_ms()
+        if now_ms - self._before_ms < PATIENCE_MS:
+            return
+        self._told &= set(waiting)
+        late = [id for id in waiting if id in self._before and id not in self._told][:LOOK_AT]
+        self._before, self._before_ms = set(waiting), now_ms
+        if late:
+            self._told.update(late)
+            await self._tell(late)
+
+    async def _tell(self, late: list[ExecutionId]) -> None:
+        try:
+            found = await self._engine.read.unserved(late)
+        except FlowFabricError as error:
+            logger.debug("nobody knows whether a worker serves what is waited for: %r", error)
+            return
+        for why, ids in found.items():
+            others = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+            logger.warning("waiting for %s%s: %s", ids[0], others, why, extra={"execution": ids[0]})
