@@ -41,7 +41,7 @@ async def test_a_waiting_execution_names_the_lane_that_will_take_it(app: App) ->
     assert (status.attempt, status.total_attempt_count, status.lease) == (None, 0, None)
     why = await handle.explain()
     assert why.wakes == "worker"
-    assert "worker of lane 'llm' can take task 'ask'" in why.sentence
+    assert why.sentence == "no live worker serves lane `llm`; no worker is alive"
     assert await kinds(handle) == ["submitted"]
 
 

@@ -37,7 +37,7 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "08_graph.py": ["published: quick read <home>", "slow was cancelled"],
     "05_explain.py": [
-        r"no worker yet: ready.* worker of lane 'mail' can take task 'send' \[worker\]",
+        r"no worker yet: no live worker serves lane `mail`; no worker is alive \[worker\]",
         rf"delayed: delayed until {INSTANT} \(in .*\) \[timer\]",
         r"lane paused: lane 'mail' is paused; resume the lane to go on \[lane\]",
         rf"done: completed at {INSTANT} \[over\]",
