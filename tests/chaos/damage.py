@@ -14,6 +14,7 @@ import asyncpg
 
 from flowfabric.core.flow.model import Edge
 from flowfabric.core.flow.views import FlowQuery, Sight
+from flowfabric.core.ids import FlowId
 from flowfabric.errors import StoreUnavailable
 from flowfabric.store import Store
 from tests.chaos.pace import rest
@@ -30,6 +31,11 @@ class Damage:
         self._store = store
         self._chance = chance
         self._spoilt: dict[Edge, float] = {}
+
+    @property
+    def flows(self) -> set[FlowId]:
+        """Those with a record that cannot be read now."""
+        return {edge.flow for edge in self._spoilt}
 
     async def strike(self) -> int:
         """Spoil an edge of a flow that is under way; answers how many were."""

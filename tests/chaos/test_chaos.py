@@ -8,7 +8,8 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.model import Query
 from flowfabric.core.states import State
 from flowfabric.engine.doctor import Doctor
-from flowfabric.errors import Conflict, InvalidInput, NotFound, Refused, StoreUnavailable
+from flowfabric.errors import Conflict, Corrupt, InvalidInput, NotFound, Refused, StoreUnavailable
 from tests.chaos.account import unfinished, wrong
 from tests.chaos.clock import Wall
 from tests.chaos.crew import Crew
@@ -113,14 +114,26 @@ class Lab:
         flow = self._chance.choice(list(self.told))
         if luck < 0.1:
             policy = self._chance.choice(list(CancelPolicy))
-            await self.app.engine.flows.cancel(flow, policy)
-            self.counts[f"cancelled, {policy}"] += 1
+            with self._may_be_damaged(flow):
+                await self.app.engine.flows.cancel(flow, policy)
+                self.counts[f"cancelled, {policy}"] += 1
         elif luck < 0.2:
             rows = await self.store.find(Query(states=(State.COMPLETED,), limit=20))
             if rows:
                 row = self._chance.choice(rows)
-                await self.app.engine.replay(row.id, downstream=True)
-                self.counts["replayed"] += 1
+                with self._may_be_damaged(FlowId(row.flow)):
+                    await self.app.engine.replay(row.id, downstream=True)
+                    self.counts["replayed"] += 1
+
+    @contextmanager
+    def _may_be_damaged(self, flow: FlowId) -> Iterator[None]:
+        """An operator is told of damage, but only where this storm has done some."""
+        try:
+            yield
+        except Corrupt:
+            if flow not in self._damage.flows:
+                raise
+            self.counts["damage told"] += 1
 
     async def _spoil(self) -> None:
         """What nobody should do: a record that cannot be read, half a member, another time."""
