@@ -125,7 +125,7 @@ async def test_what_means_the_same_is_kept_as_the_exact_type(strict: FlowDesk) -
         name=Text("graph"),
         orders=[
             msgspec.structs.replace(
-                order("a"), lane=Text("main"), kind=Text("work"), tags={Text("demo.x"): Text("y")}
+                order("a"), lane=Text("main"), kind=Text(KIND), tags={Text("demo.x"): Text("y")}
             ),
             order("b"),
         ],
