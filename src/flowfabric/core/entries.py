@@ -89,6 +89,15 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
     limit: int = PAGE
     generation: int | None = None
 
+    def __post_init__(self) -> None:
+        _set(self, "topic", names.topic_name(self.topic))
+        if self.after:
+            _set(self, "after", names.entry_key(self.after, "after"))
+        exact.whole(self.limit, "limit", "ask for one at least", low=1, high=PLACE_MAX)
+        if self.generation is not None:
+            hint = "count from 0, or leave it out for the one that counts"
+            exact.whole(self.generation, "generation", hint, low=0, high=PLACE_MAX)
+
 
 def refuse_double_keys(entries: Iterable[Entry]) -> None:
     """Two entries of one key in one call: nobody could say which of them was first."""

@@ -36,6 +36,7 @@ BODIES = (b"", b"\0", b"\xff\xfe", b"text", bytes(range(256)), b"x" * 4096)
 
 
 entry_of: Callable[..., Entry] = Entry
+topic_of: Callable[..., Topic] = Topic
 
 
 def held(lease: Lease) -> Held:
@@ -289,6 +290,26 @@ def test_what_no_store_could_keep_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         entry_of(*cells)
+    assert refused.value.field == field
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "ask"),
+    [
+        ("topic", {"topic": "two words"}),
+        ("after", {"after": "a\0b"}),
+        ("after", {"after": "x" * 513}),
+        ("limit", {"limit": 0}),
+        ("limit", {"limit": 2.5}),
+        ("generation", {"generation": -1}),
+    ],
+)
+def test_what_no_store_could_look_for_is_refused_by_its_name(
+    field: str, ask: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        topic_of(execution_id(0), **{"topic": TOPIC, **ask})
     assert refused.value.field == field
     assert refused.value.hint
 
