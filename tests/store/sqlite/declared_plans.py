@@ -56,6 +56,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "execution_patch_seen": (_HEAD,),
     "execution_patch_seen_alike": (_HEAD,),
     "execution_ready": ("execution by execution_ready (namespace=? AND route=?)",),
+    "execution_ready_each": ("execution by execution_ready (namespace=? AND route=?)",),
     "execution_ready_one": (_HEAD,),
     "flow_departing": ("flow by flow_purge (purge_ms<?)",),
     "flow_due": ("flow by flow_due (due_ms<?)", "sorts"),

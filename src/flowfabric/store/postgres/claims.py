@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from flowfabric.core.model import Claim, Lease
+from flowfabric.store.peeking import first_depth
 from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.floors import Floor, Floors
@@ -15,6 +18,13 @@ PEEK_GROWTH = 8
 # The store's time, whether the caller's fits it, how many were peeked at, how many entries of the
 # index were read, the input: then the head.
 _HEAD = 5
+
+
+class Reach(NamedTuple):
+    """How many of all routes are looked at, and how many of each at first."""
+
+    peek: int
+    depth: int
 
 
 async def claim(connection: Connection, call: Call, ask: Claim, floors: Floors) -> list[Lease]:
@@ -39,13 +49,15 @@ async def _search(
 ) -> tuple[list[Lease], int]:
     """What was claimed, and how many entries of the index were read for nothing."""
     peek = 2 * ask.limit + PEEK_MORE
+    depth = first_depth(ask.limit, len(ask.routes)) if above is None else peek
     while True:
-        records = answered(await _take(connection, call, ask, above, peek=peek), call)
+        reach = Reach(peek, depth)
+        records = answered(await _take(connection, call, ask, above, reach), call)
         leases = _leases(records)
         # Everything that was peeked at is being taken by others: there may be more behind it.
-        if leases or records[0]["peeked"] < peek:
-            return leases, (records[-1]["entries"] or 0) - peek * len(ask.routes)
-        peek *= PEEK_GROWTH
+        if leases or records[0]["peeked"] < min(peek, depth):
+            return leases, (records[-1]["entries"] or 0) - peek - depth * len(ask.routes)
+        peek, depth = peek * PEEK_GROWTH, depth * PEEK_GROWTH
 
 
 async def _held(connection: Connection, call: Call, token: str) -> list[Lease]:
@@ -55,7 +67,7 @@ async def _held(connection: Connection, call: Call, token: str) -> list[Lease]:
 
 
 async def _take(
-    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, *, peek: int
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, reach: Reach
 ) -> list[Record]:
     one = len(ask.routes) == 1
     picked = "picked_route" if one and above is None else "picked_routes"
@@ -72,7 +84,8 @@ async def _take(
         "ids": [floor.id for floor in floors],
         "only": ask.only,
         "limit": ask.limit,
-        "peek": peek,
+        "peek": reach.peek,
+        "depth": reach.depth,
         "token": ask.token,
         "worker": ask.worker,
         "until_ms": ask.now_ms + ask.ttl_ms,

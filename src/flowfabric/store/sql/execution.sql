@@ -23,6 +23,19 @@ SELECT json_group_array(json_array(
     ORDER BY priority DESC, created_ms, id LIMIT ?3
 )
 
+-- name: execution_ready_each@sqlite
+-- Differs: the best of each of several routes, in the order of the routes.
+SELECT json_group_array(json((
+    SELECT json_group_array(json_array(
+        CAST(-b.priority AS INTEGER), CAST(b.created_ms AS INTEGER),
+        iif(typeof(b.id) = 'text', b.id, ''), b.n
+    )) FROM (
+        SELECT priority, created_ms, execution.id, n FROM execution
+        WHERE namespace = ?1 AND route = r.value AND state IN ('waiting', 'orphaned', 'revoked')
+        ORDER BY priority DESC, created_ms, execution.id LIMIT ?3
+    ) AS b
+))) FROM json_each(?2) AS r
+
 -- name: execution_ready_one@sqlite
 -- One named execution, if it is ready in one of these routes.
 SELECT json_group_array(json_array(
@@ -254,15 +267,36 @@ ORDER BY e.priority DESC, e.created_ms, e.id LIMIT :limit::bigint
 FOR UPDATE SKIP LOCKED
 
 -- name: peeked_routes@postgres
--- The part of a claim that looks at the best of several routes, one by one, and merges them.
-SELECT p.priority, p.created_ms, p.id
-FROM unnest(:routes::text[]) AS l (name) CROSS JOIN LATERAL (
+-- The part of a claim that looks at a few of the best of each route and merges them. A route whose
+-- few are all among those that would be taken is looked at again, further: it may have better ones.
+WITH few AS MATERIALIZED (
+    SELECT l.name, p.priority, p.created_ms, p.id, p.place
+    FROM unnest(:routes::text[]) AS l (name) CROSS JOIN LATERAL (
+        SELECT b.priority, b.created_ms, b.id, row_number() OVER () AS place FROM (
+            SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
+            WHERE x.namespace = :namespace::text AND x.route = l.name
+              AND x.state IN ('waiting', 'orphaned', 'revoked')
+            ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :depth::bigint
+        ) AS b
+    ) AS p
+), cut AS MATERIALIZED (
+    SELECT priority, created_ms, id FROM few
+    ORDER BY priority DESC, created_ms, id OFFSET :limit::bigint - 1 LIMIT 1
+), again AS MATERIALIZED (
+    SELECT f.name FROM few AS f WHERE f.place = :depth::bigint AND NOT EXISTS (
+        SELECT FROM cut AS c WHERE c.priority > f.priority
+            OR (c.priority = f.priority AND (c.created_ms, c.id) < (f.created_ms, f.id))
+    )
+)
+SELECT priority, created_ms, id FROM few WHERE name NOT IN (SELECT a.name FROM again AS a)
+UNION ALL
+SELECT p.priority, p.created_ms, p.id FROM again AS a CROSS JOIN LATERAL (
     SELECT x.priority, x.created_ms, x.id FROM {schema}.execution AS x
-    WHERE x.namespace = :namespace::text AND x.route = l.name
+    WHERE x.namespace = :namespace::text AND x.route = a.name
       AND x.state IN ('waiting', 'orphaned', 'revoked')
     ORDER BY x.priority DESC, x.created_ms, x.id LIMIT :peek::bigint
 ) AS p
-ORDER BY p.priority DESC, p.created_ms, p.id LIMIT :peek::bigint
+ORDER BY 1 DESC, 2, 3 LIMIT :peek::bigint
 
 -- name: peeked_above@postgres
 -- Differs: each route is looked at from a key on, in the two ranges that an index can begin with.

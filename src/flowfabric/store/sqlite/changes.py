@@ -16,6 +16,7 @@ from flowfabric.core.model import Claim, Execution, Inserted, Lane, Lease, Submi
 from flowfabric.core.transition import Held, LaneChange, Transition, lane_changed
 from flowfabric.store.columns import ATTEMPT_COLUMNS, INSERT_COLUMNS, MEMBER_COLUMNS
 from flowfabric.store.damage import known_key
+from flowfabric.store.peeking import first_depth
 from flowfabric.store.sqlite.beside_rows import decode_lanes
 from flowfabric.store.sqlite.flow_rows import LINE_NAMES
 from flowfabric.store.sqlite.patience import is_spoilt
@@ -41,6 +42,9 @@ from flowfabric.store.sqlite.statements import (
     run,
     run_all,
 )
+
+# How much further a queue is looked into each time.
+PEEK_GROWTH = 4
 
 Shape = tuple[bool, tuple[str, ...]]
 LogRow = tuple[str, str, str]
@@ -186,20 +190,39 @@ def _held_by(connection: sqlite3.Connection, ask: Claim) -> str:
 
 
 def _best(connection: sqlite3.Connection, ask: Claim) -> str:
-    ready: list[tuple[int, int, str, int]] = []
     if ask.only is not None:
         routes = ids_json(ask.routes)
         text = one_text(connection, "execution_ready_one", ask.only, ask.namespace, routes)
-        ready += _peeked.decode(text)
+        ready = _peeked.decode(text)
+    elif len(ask.routes) == 1:
+        text = one_text(connection, "execution_ready", ask.namespace, ask.routes[0], ask.limit)
+        ready = _peeked.decode(text)
     else:
-        for route in ask.routes:
-            text = one_text(connection, "execution_ready", ask.namespace, route, ask.limit)
-            ready += _peeked.decode(text)
-    ready.sort()
+        ready = _best_of_many(connection, ask)
     return ids_json(n for _, _, _, n in ready[: ask.limit])
 
 
-_peeked = msgspec.json.Decoder(list[tuple[int, int, str, int]])
+def _best_of_many(connection: sqlite3.Connection, ask: Claim) -> list[_Ready]:
+    """A few of each route, then more of those whose few are all among the best: behind them there
+    may be better ones than the last of those."""
+    found: dict[str, list[_Ready]] = {}
+    routes, depth, limit = list(dict.fromkeys(ask.routes)), 0, ask.limit
+    best: list[_Ready] = []
+    while routes and depth < limit:
+        depth = min(depth * PEEK_GROWTH, limit) or first_depth(limit, len(routes))
+        asked = ids_json(routes)
+        text = one_text(connection, "execution_ready_each", ask.namespace, asked, depth)
+        found.update(zip(routes, _peeked_each.decode(text), strict=True))
+        best = sorted(row for rows in found.values() for row in rows)[:limit]
+        last = best[-1:] if len(best) == limit else []
+        full = [(route, found[route]) for route in routes if len(found[route]) == depth]
+        routes = [route for route, rows in full if not last or rows[-1] <= last[0]]
+    return best
+
+
+_Ready = tuple[int, int, str, int]
+_peeked = msgspec.json.Decoder(list[_Ready])
+_peeked_each = msgspec.json.Decoder(list[list[_Ready]])
 
 
 def _take(connection: sqlite3.Connection, ask: Claim, numbers: str) -> None:
