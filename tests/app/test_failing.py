@@ -21,6 +21,8 @@ from flowfabric import (
     Task,
     TaskError,
 )
+from flowfabric.engine.diagnosis import Finding
+from flowfabric.engine.doctor import Doctor
 from tests.app.stage import eventually, kinds, running
 
 
@@ -313,7 +315,7 @@ async def test_a_result_of_another_type_than_annotated_is_a_failure(app: App) ->
     assert ran == [True]
 
 
-async def test_arguments_that_the_worker_cannot_read_are_a_failure(app: App) -> None:
+async def test_arguments_that_the_worker_cannot_read_are_handed_back(app: App) -> None:
     @app.task
     async def work(thing: Guarded) -> int:
         return thing.value
@@ -322,27 +324,48 @@ async def test_arguments_that_the_worker_cannot_read_are_a_failure(app: App) -> 
     Guarded.is_strict = True
     try:
         async with running(app):
-            with pytest.raises(ExecutionFailed, match="not today") as failed:
-                await handle.result()
+            await eventually(lambda: is_handed_back(handle))
+            assert "not today" in (await handle.explain()).sentence
+            Guarded.is_strict = False
+            assert await handle.result() == 1
     finally:
         Guarded.is_strict = False
-    assert failed.value.details["category"] == "invalid_arguments"
 
 
-async def test_arguments_of_another_version_of_the_task_are_a_failure(url: str) -> None:
-    @(old := App(url)).task(name="work", retries=at_once(3))
-    async def before(count: str) -> str:
+async def is_handed_back(handle: Handle[int]) -> bool:
+    return (await kinds(handle))[-1] == "delayed"
+
+
+async def test_work_of_another_version_of_the_task_waits_for_a_worker_that_can_read_it(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing ends because a deploy is half done, and no retry is used up."""
+
+    @(old := App(url)).task(name="work")
+    async def before(count: int) -> int:
         return count
-
-    handle = await before.start("three")
 
     @(new := App(url, store=old.engine.store)).task(name="work")
-    async def after(count: int) -> int:
+    async def after(count: int, unit: str) -> int:
         return count
 
+    handle = await after.start(3, "kg")
+    number = await before.start(4)
     async with running(new):
-        again = await new.handle(handle.id, after)
-        with pytest.raises(ExecutionFailed, match="Expected `int`, got `str`") as failed:
-            await again.result()
-    assert failed.value.details["category"] == "invalid_arguments"
-    await old.close()
+        await eventually(lambda: is_handed_back(number))
+        assert await handle.result() == 3
+        why = (await number.explain()).sentence
+        assert "could not read its arguments: " in why
+        assert "missing required field `unit`" in why
+        told = [line for line in caplog.records if line.levelname == "WARNING"]
+        assert any("cannot be read here" in line.getMessage() for line in told)
+        found = (await number.status()).attempt
+        assert found == 0
+        assert any(each.subject == number.id for each in (await findings(new)))
+        new._handlers.clear()
+        async with running(old):
+            assert await number.result() == 4
+
+
+async def findings(app: App) -> list[Finding]:
+    return (await Doctor(app.engine.store, app.engine.clock).examine()).findings

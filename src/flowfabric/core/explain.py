@@ -14,6 +14,7 @@ import msgspec
 from flowfabric.core.duration import format_ms
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of
 from flowfabric.core.ids import ExecutionId
+from flowfabric.core.lifecycle import UNREAD
 from flowfabric.core.model import Execution
 from flowfabric.core.states import (
     CLAIMABLE,
@@ -128,7 +129,7 @@ def _claimable(row: Execution, lane: LaneState) -> _Why:
         State.ORPHANED: "its worker went silent; any other worker of",
         State.REVOKED: f"its lease was revoked ({row.outcome_detail or 'operator'}); any worker of",
     }.get(row.state, "ready; the next free worker of")
-    return _Why(f"{told} lane '{row.lane}' can take task '{row.kind}'", "worker")
+    return _Why(f"{_unread(row)}{told} lane '{row.lane}' can take task '{row.kind}'", "worker")
 
 
 def _delayed(row: Execution, now_ms: int) -> _Why:
@@ -137,7 +138,15 @@ def _delayed(row: Execution, now_ms: int) -> _Why:
     if row.reason is Reason.WAITING_FOR_RETRY_BACKOFF:
         why = f"retry {row.retry_count} after: {row.outcome_detail}; " if row.outcome_detail else ""
         return _Why(f"{why}delayed until {until} (in {left})", "timer", row.not_before_ms)
-    return _Why(f"delayed until {until} (in {left})", "timer", row.not_before_ms)
+    told = f"{_unread(row)}delayed until {until} (in {left})"
+    return _Why(told, "timer", row.not_before_ms)
+
+
+def _unread(row: Execution) -> str:
+    """That a worker handed it back because it could not read it; empty if none did."""
+    if row.outcome_category != UNREAD:
+        return ""
+    return f"the last worker could not read its {row.outcome_detail}; another version may; "
 
 
 def _active(row: Execution, now_ms: int) -> _Why:

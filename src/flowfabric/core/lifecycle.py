@@ -35,6 +35,10 @@ from flowfabric.errors import InvalidInput, StoreUnavailable
 
 CATEGORY_LIMIT = 64
 UNUSABLE = "corruption"
+# A worker could not read the arguments, and handed the work back.
+UNREAD = "unread_arguments"
+UNREAD_PAUSE_MS = 1_000
+UNREAD_PAUSE_MAX_MS = 60_000
 # Two clocks may each be half a second off when they are compared with the store's.
 OLD_COPY_MS = 1_000
 _SUCCESS = Ending(Outcome.SUCCESS)
@@ -379,8 +383,19 @@ def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
     )
 
 
-def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
-    """Give the lease back and go on with the same attempt later; None: as soon as possible."""
+def unread_pause_ms(head: Execution, now_ms: int) -> int:
+    """How long work rests that a worker cannot read: as long as it has been tried already, so that
+    each pause doubles the time since the first one."""
+    tried_ms = now_ms - (now_ms if head.started_ms is None else head.started_ms)
+    return min(max(tried_ms, UNREAD_PAUSE_MS), UNREAD_PAUSE_MAX_MS)
+
+
+def delay(lease: Lease, now_ms: int, until_ms: int | None, *, unread: str = "") -> Transition:
+    """Give the lease back and go on with the same attempt later; None: as soon as possible.
+
+    `unread`: why its worker could not read the arguments. Another version may, so the attempt has
+    not begun for its time, and nothing of what it may do is used up.
+    """
     head = lease.head
     if is_unwanted(head):
         return _given_up(lease, now_ms)
@@ -398,10 +413,24 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None) -> Transition:
         **unowned(now_ms),
     )
     line = LogLine("released") if until_ms is None else LogLine("delayed", {"until_ms": until_ms})
+    if unread:
+        why = clip(unread)
+        patch |= {"outcome_detail": why, "outcome_category": UNREAD}
+        patch["attempt_left_ms"] = _whole_span(head)
+        line = LogLine("delayed", {"until_ms": until_ms, "reason": why, "category": UNREAD})
+    elif head.outcome_category == UNREAD:
+        patch |= {"outcome_detail": "", "outcome_category": ""}
     attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
     return Transition(
         lease.id, returning(lease), Writer.WORKER, patch, line, attempt, route=head.route
     )
+
+
+def _whole_span(head: Execution) -> int | None:
+    """What the attempt had left when its lease began."""
+    if head.attempt_until_ms is None or head.attempt_started_ms is None:
+        return None
+    return head.attempt_until_ms - head.attempt_started_ms
 
 
 def _given_up(lease: Lease, now_ms: int) -> Transition:

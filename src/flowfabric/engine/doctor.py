@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from flowfabric.core.explain import explain
 from flowfabric.core.flow.views import Pending, Sight, Turn, View
 from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.lifecycle import UNREAD
 from flowfabric.core.model import Execution, Lane, Malformed, Query
 from flowfabric.core.promise import broken_promise, broken_wait
 from flowfabric.core.states import TERMINAL, State
@@ -150,6 +151,8 @@ class Doctor:
             self._found(Kind.PARKED, row.id, explain(row, now_ms).sentence)
         elif row.failures:
             self._found(Kind.FAILING, row.id, f"its timer failed {row.failures} times")
+        if row.outcome_category == UNREAD and row.state is not State.ACTIVE:
+            self._found(Kind.STALLED, row.id, explain(row, now_ms).sentence)
         problem = broken_promise(row, now_ms)
         if problem:
             self._found(Kind.STUCK, row.id, problem)

@@ -38,11 +38,12 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delayed(msgspec.Struct, frozen=True, gc=False):
-    """Go on with the same attempt at an instant."""
+    """Go on with the same attempt at an instant. `unread`: why the arguments could not be read."""
 
     lease: Lease
     until_ms: int
     entries: tuple[Entry, ...] = ()
+    unread: str = ""
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +113,7 @@ def _decided(outcome: Outcome, now_ms: int, *, leaves_line: bool) -> Transition:
         case Failed(lease, failure):
             return lifecycle.fail(lease, now_ms, failure, leaves_line=leaves_line)
         case Delayed(lease, until_ms):
-            return lifecycle.delay(lease, now_ms, until_ms)
+            return lifecycle.delay(lease, now_ms, until_ms, unread=outcome.unread)
         case Released(lease):
             return lifecycle.release(lease, now_ms)
         case _:

@@ -11,9 +11,10 @@ import traceback
 from collections.abc import Sequence
 
 from flowfabric.core.duration import format_ms
+from flowfabric.core.lifecycle import UNREAD
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
-from flowfabric.engine.outcomes import Failed, Finished, Outcome
+from flowfabric.engine.outcomes import Delayed, Failed, Finished, Outcome
 from flowfabric.errors import FlowFabricError, LeaseRevoked
 
 logger = logging.getLogger("flowfabric.worker")
@@ -63,6 +64,12 @@ class WorkerLog:
             )
         elif isinstance(outcome, Failed):
             self._failed(outcome, answer, now_ms)
+        elif isinstance(outcome, Delayed) and outcome.unread:
+            head = outcome.lease.head
+            text = "task %s cannot be read here: execution %s; handed back for %s: %s"
+            pause = format_ms(max(outcome.until_ms - now_ms, 0))
+            about = self._about(outcome.lease) | {"category": UNREAD}
+            logger.warning(text, head.kind, head.id, pause, outcome.unread, extra=about)
 
     def _failed(self, outcome: Failed, answer: Finished, now_ms: int) -> None:
         head, failure = outcome.lease.head, outcome.failure

@@ -27,10 +27,13 @@ from flowfabric.worker.inputs import filled
 
 HANDLER_ERROR = "handler_error"
 HANDLER_PANIC = "handler_panic"
-BAD_ARGUMENTS = "invalid_arguments"
 BAD_RESULT = "invalid_result"
 
 CAUSES_LIMIT = 10
+
+
+class UnreadArguments(Exception):
+    """What was submitted does not fit the task as this program knows it."""
 
 
 async def run_attempt(
@@ -41,12 +44,15 @@ async def run_attempt(
     *,
     passed: Sequence[Passed] = (),
 ) -> Outcome:
-    """Call the user's function. Cancelled by the worker it raises that: the worker knows why."""
+    """Call the user's function. Cancelled by the worker it raises that: the worker knows why.
+
+    Arguments that cannot be read are `UnreadArguments`, and nothing of the function has run.
+    """
     try:
         arguments = handler.arguments.decode(filled(lease.payload, passed))
     except Exception as error:
         # The types are the user's, so reading them runs user code too.
-        return Failed(lease, Failure(f"arguments: {told(error)}", BAD_ARGUMENTS, fatal=True))
+        raise UnreadArguments(f"arguments: {told(error)}") from error
     leading = (context(lease),) if handler.takes_context else ()
     try:
         if handler.is_async:

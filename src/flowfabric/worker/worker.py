@@ -16,7 +16,7 @@ from flowfabric.core import names
 from flowfabric.core.carried import Carrier
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.lifecycle import Failure
+from flowfabric.core.lifecycle import Failure, unread_pause_ms
 from flowfabric.core.model import Lease
 from flowfabric.core.routes import is_served, routes_of
 from flowfabric.core.transition import BATCH_LIMIT
@@ -24,7 +24,7 @@ from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.inputs import Inputs
-from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released
+from flowfabric.engine.outcomes import Delayed, Failed, Follow, Outcome, Released
 from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.version import VERSION
@@ -38,7 +38,7 @@ from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
 from flowfabric.worker.restoring import Restorer
-from flowfabric.worker.runner import HANDLER_PANIC, failed, run_attempt
+from flowfabric.worker.runner import HANDLER_PANIC, UnreadArguments, failed, run_attempt
 from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
 
@@ -350,6 +350,12 @@ class Worker:
         entered = await self._restorer.enter(lease)
         try:
             return await run_attempt(lease, handler, self._context, self._threads, passed=passed)
+        except UnreadArguments as error:
+            # Of another version of the program, while a deploy is half done: one that can read
+            # them goes on.
+            now_ms = self._engine.clock.now_ms()
+            until_ms = now_ms + unread_pause_ms(lease.head, now_ms)
+            return Delayed(lease, until_ms, unread=str(error))
         finally:
             self._restorer.leave(entered, lease)
 

@@ -52,7 +52,7 @@ async def _search(
     depth = first_depth(ask.limit, len(ask.routes)) if above is None else peek
     while True:
         reach = Reach(peek, depth)
-        records = answered(await _take(connection, call, ask, above, reach), call)
+        records = answered(await _take(connection, call, ask, above, reach=reach), call)
         leases = _leases(records)
         # Everything that was peeked at is being taken by others: there may be more behind it.
         if leases or records[0]["peeked"] < min(peek, depth):
@@ -67,7 +67,7 @@ async def _held(connection: Connection, call: Call, token: str) -> list[Lease]:
 
 
 async def _take(
-    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, reach: Reach
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, *, reach: Reach
 ) -> list[Record]:
     one = len(ask.routes) == 1
     picked = "picked_route" if one and above is None else "picked_routes"

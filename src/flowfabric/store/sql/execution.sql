@@ -281,7 +281,7 @@ WITH few AS MATERIALIZED (
     ) AS p
 ), cut AS MATERIALIZED (
     SELECT priority, created_ms, id FROM few
-    ORDER BY priority DESC, created_ms, id OFFSET :limit::bigint - 1 LIMIT 1
+    ORDER BY priority DESC, created_ms, id OFFSET greatest(:limit::bigint - 1, 0) LIMIT 1
 ), again AS MATERIALIZED (
     SELECT f.name FROM few AS f WHERE f.place = :depth::bigint AND NOT EXISTS (
         SELECT FROM cut AS c WHERE c.priority > f.priority

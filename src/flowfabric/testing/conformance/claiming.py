@@ -90,6 +90,7 @@ async def test_a_limit_of_nothing_takes_nothing(store: Store, clock: VirtualCloc
     await put(store, clock, order(0))
     assert await store.claim(ask(clock.now_ms(), limit=0)) == []
     assert await store.claim(ask(clock.now_ms(), lanes=())) == []
+    assert await store.claim(ask(clock.now_ms(), limit=0, lanes=("main", "other"))) == []
     assert (await head(store, execution_id(0))).state is State.WAITING
 
 
