@@ -10,6 +10,7 @@ from flowfabric.core.failures import (
     MEMBERS,
     MESSAGE_CHARS,
     TRACEBACK_CHARS,
+    UNREADABLE,
     FailureReport,
     decode_report,
     encode_report,
@@ -150,5 +151,6 @@ def test_a_report_is_the_same_after_it_was_stored() -> None:
     assert decode_report(encode_report(report)) == report
 
 
-def test_a_body_that_is_no_report_is_none() -> None:
-    assert decode_report(b"[1]") is None
+def test_a_report_that_cannot_be_read_says_so() -> None:
+    assert decode_report(b"[1]").type == UNREADABLE
+    assert decode_report(b"", "no body").message == "the exception cannot be read: no body"

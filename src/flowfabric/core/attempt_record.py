@@ -71,7 +71,7 @@ def lines_entry(head: Execution, n: int, lines: Sequence[AttemptLine]) -> Entry:
 def records_of(
     attempts: Iterable[Attempt], failures: Iterable[Kept], lines: Iterable[Kept]
 ) -> list[AttemptRecord]:
-    reports = {entry.key: decode_report(entry.body) for entry in failures}
+    reports = {entry.key: decode_report(entry.body, entry.problem) for entry in failures}
     logged: dict[str, list[AttemptLine]] = {}
     for entry in lines:
         logged.setdefault(entry.key.partition(".")[0], []).extend(_lines_of(entry))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+# In place of a type that nobody knows any more.
+UNREADABLE = "unreadable"
 TYPE_CHARS = 200
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 32_000
@@ -40,12 +42,12 @@ def encode_report(report: FailureReport) -> bytes:
     return _encode(report)
 
 
-def decode_report(body: bytes) -> FailureReport | None:
-    """None for a body that is no report: then the short reason on the attempt is all there is."""
+def decode_report(body: bytes, problem: str = "") -> FailureReport:
+    """The report; of one that cannot be read (`problem`: why, if that is known), that it cannot."""
     try:
         return _decode(body)
-    except msgspec.DecodeError:
-        return None
+    except msgspec.DecodeError as error:
+        return FailureReport(UNREADABLE, f"the exception cannot be read: {problem or error}")
 
 
 def shortened(text: str, limit: int) -> str:

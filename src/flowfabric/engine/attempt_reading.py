@@ -24,7 +24,8 @@ async def failure_of(store: Store, head: Execution) -> FailureReport | None:
     key = attempt_key(head.attempt)
     before = attempt_key(head.attempt - 1) if head.attempt else ""
     (found,) = await store.entries([Topic(head.id, FAILURES, before, 1)])
-    return decode_report(found[0].body) if found and found[0].key == key else None
+    last = found[0] if found and found[0].key == key else None
+    return None if last is None else decode_report(last.body, last.problem)
 
 
 async def attempt_records(
