@@ -14,6 +14,7 @@ from flowfabric.core.documents import (
     remove,
 )
 from flowfabric.store import Store
+from flowfabric.store.upkeep import Damage, Inspectable
 from flowfabric.testing.clock import VirtualClock
 from tests.damage.cases import CELLS
 from tests.damage.spots import COLUMNS, Cell, raw_client
@@ -75,3 +76,15 @@ async def test_a_damaged_document_can_be_written_anew_or_removed(
         assert anew == Document(KIND, SPACE, "b", done.rev, 5, (), b"2")
     if column != "words":
         assert [each.name for each in await found(store, "w")] == ["a", "c"]
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgres"])
+async def test_words_without_a_document_are_found_by_a_deep_look(
+    store: Store, clock: VirtualClock
+) -> None:
+    _, spoilt, _ = await furnish(store, clock)
+    assert isinstance(store, Inspectable)
+    assert await store.inspect() == []
+    async with raw_client(store) as raw:
+        assert await raw.remove(spoilt)
+    assert await store.inspect() == [Damage("table document_word", "1 rows of it belong to nobody")]

@@ -238,3 +238,8 @@ UNION ALL SELECT 'table edge_group', 'rows of it belong to nobody', count(*) FRO
 WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
 UNION ALL SELECT 'table line', 'rows of it belong to nobody', count(*) FROM {schema}.line AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
+UNION ALL SELECT 'table document_word', 'rows of it belong to nobody', count(*)
+FROM {schema}.document_word AS x WHERE NOT EXISTS (
+    SELECT FROM {schema}.document AS d
+    WHERE d.kind = x.kind AND d.namespace = x.namespace AND d.name = x.name
+)

@@ -40,6 +40,8 @@ _STRAY = {
         table: f"SELECT count(*) FROM {table} WHERE flow NOT IN (SELECT id FROM flow)"  # noqa: S608
         for table in ("edge", "edge_group", "line")
     },
+    "document_word": """SELECT count(*) FROM document_word WHERE (kind, namespace, name) NOT IN (
+        SELECT kind, namespace, name FROM document)""",
 }
 _BESIDE = ("-wal", "-shm", "-journal")
 
