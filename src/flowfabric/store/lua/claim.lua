@@ -72,11 +72,15 @@ local function best_of(queues)
   return best, second
 end
 
+-- Those of each partition that are asked for: all routes, or those that hints name there.
 local function queues_of(scopes, ask)
-  local queues, share = {}, ask.limit / (#scopes * #ask.routes)
-  local chunk = math.max(CHUNK_MIN, math.min(CHUNK_MAX, math.ceil(share)))
+  local queues, count = {}, 0
+  for _, scope in ipairs(scopes) do
+    count = count + #(scope.routes or ask.routes)
+  end
+  local chunk = math.max(CHUNK_MIN, math.min(CHUNK_MAX, math.ceil(ask.limit / count)))
   for rank, scope in ipairs(scopes) do
-    for _, route in ipairs(ask.routes) do
+    for _, route in ipairs(scope.routes or ask.routes) do
       local name = queue_name(ask.namespace, route)
       local queue = {
         key = scope.base .. ':ready:' .. name, name = name, scope = scope,
@@ -271,20 +275,43 @@ register('claim_one', function(keys, args)
   return {'ok', scope.at_ms, {}, {}}
 end)
 
--- The partitions that hints name, some with the best heads of each route, in the order of their ids.
+-- The queues that hints name, some with the best heads of each route, best first.
 local function hinted(ask, args, offset)
-  local found, seen = {}, {}
+  local found = {}
   for _, route in ipairs(ask.routes) do
     local key = args[4] .. '{hint:' .. queue_name(ask.namespace, route) .. '}'
-    for _, number in ipairs(call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1)) do
-      if not seen[number] then
-        seen[number] = true
-        found[#found + 1] = number
-      end
+    local cells = call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1, 'WITHSCORES')
+    for place = 1, #cells, 2 do
+      found[#found + 1] = {number = cells[place], route = route, score = tonumber(cells[place + 1])}
     end
   end
-  table.sort(found, is_before)
+  if #ask.routes > 1 then
+    table.sort(found, function(a, b)
+      return a.score < b.score
+    end)
+  end
   return found
+end
+
+-- Where some of these queues are, from a place on, in the order of their partitions' ids; answers
+-- also the next place. As many as are wanted have all of the best, with those that begin alike.
+local function some_scopes(found, first, wanted, known, begin_scope)
+  local scopes, here, place = {}, {}, first
+  while found[place] and (place < first + wanted or found[place].score == found[place - 1].score) do
+    local number, route = found[place].number, found[place].route
+    if not here[number] then
+      here[number] = true
+      known[number] = known[number] or begin_scope(number)
+      known[number].routes = {}
+      scopes[#scopes + 1] = known[number]
+    end
+    local routes = known[number].routes
+    routes[#routes + 1], place = route, place + 1
+  end
+  table.sort(scopes, function(a, b)
+    return is_before(a.number, b.number)
+  end)
+  return scopes, place
 end
 
 -- The best of all hinted partitions, when all keys are on one server.
@@ -296,22 +323,22 @@ register('claim_hinted', function(keys, args)
     return first.refusal
   end
   local ask, taken, seen, known = read_ask(args), {}, {}, {}
+  local wanted = math.max(ask.limit, PARTITIONS_AT_ONCE)
+  local function begin_scope(number)
+    local scope = {base = args[4] .. '{fp:' .. number .. '}', number = number, shared = shared}
+    seen[#seen + 1] = scope
+    return scope
+  end
   for offset = 0, PARTITIONS_MAX, PARTITIONS_AT_ONCE do
-    local scopes = {}
-    local numbers = hinted(ask, args, offset)
-    for _, number in ipairs(numbers) do
-      if not known[number] then
-        known[number] = {
-          base = args[4] .. '{fp:' .. number .. '}', number = number, shared = shared,
-        }
-        scopes[#scopes + 1], seen[#seen + 1] = known[number], known[number]
+    local found, place, scopes = hinted(ask, args, offset), 1, nil
+    while found[place] and #taken < ask.limit do
+      scopes, place = some_scopes(found, place, wanted, known, begin_scope)
+      local refusal = choose(scopes, ask, taken, args)
+      if refusal then
+        return refusal
       end
     end
-    local refusal = choose(scopes, ask, taken, args)
-    if refusal then
-      return refusal
-    end
-    if #numbers == 0 or #taken >= ask.limit then
+    if #found == 0 or #taken >= ask.limit then
       break
     end
   end

@@ -67,7 +67,9 @@ class Hinting:
     async def sweep_if_due(self, namespace: str, routes: Sequence[str], moment: Moment) -> None:
         """Look at everything now and then; one process of all does it."""
         late = [route for route in routes if self._is_late(hint_name(namespace, route))]
-        mine = [route for route in late if await self._is_mine(hint_name(namespace, route))]
+        names = [hint_name(namespace, route) for route in late]
+        answers = await self._are_mine(names)
+        mine = [route for route, is_mine in zip(late, answers, strict=True) if is_mine]
         if mine:
             await self._sweep(namespace, mine, moment)
 
@@ -91,10 +93,14 @@ class Hinting:
         return True
 
     async def _is_mine(self, name: str) -> bool:
-        key = f"{self._keys.prefix}:{name}:sweep"
+        return (await self._are_mine([name]))[0]
+
+    async def _are_mine(self, names: Sequence[str]) -> list[bool]:
+        """Asked for together: a worker may serve many routes."""
+        keys = [f"{self._keys.prefix}:{name}:sweep" for name in names]
         pause_ms = int(SWEEP_SECONDS * 1000)
-        reply = await self._caller.one(command(key, "SET", key, "1", "NX", "PX", pause_ms))
-        return reply is not None
+        calls = [command(key, "SET", key, "1", "NX", "PX", pause_ms) for key in keys]
+        return [reply is not None for reply in await self._caller.all(calls)]
 
     async def _sweep_documents(self, kinds: Sequence[str], moment: Moment) -> None:
         calls = [
