@@ -26,6 +26,7 @@ from flowfabric.testing.clock import START_MS
 NAMESPACE = "default"
 LANE = "main"
 KIND = "greet"
+TASKS = (KIND, "other")
 ROUTE = "main greet"
 WORKER = "worker-1"
 TOKEN, OTHER_TOKEN, THIRD_TOKEN = "token-1", "token-2", "token-3"

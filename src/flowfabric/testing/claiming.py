@@ -15,7 +15,7 @@ from flowfabric.core.policy import parse_policy
 from flowfabric.core.states import CLAIMABLE, LaneState, State
 from flowfabric.engine.lanes import REMEMBER_MS
 from flowfabric.errors import FlowFabricError, IdempotencyConflict, LaneClosed
-from flowfabric.testing.build import KIND
+from flowfabric.testing.build import TASKS
 from flowfabric.testing.driver import Driver, require
 
 
@@ -23,7 +23,7 @@ class Ask(NamedTuple):
     """What a claim asks for; `again` repeats the claim with the token of that number."""
 
     lanes: tuple[str, ...]
-    tasks: tuple[str, ...] = (KIND,)
+    tasks: tuple[str, ...] = TASKS
     limit: int = 1
     who: int = 0
     ttl_ms: int = 5_000

@@ -77,6 +77,7 @@ def _fitting(picture: Picture, query: Query) -> list[Execution]:
         for loaded in picture.loaded.values()
         if (not query.states or loaded.head.state in query.states)
         and query.lane in (None, loaded.head.lane)
+        and query.kind in (None, loaded.head.kind)
         and query.namespace in (None, loaded.head.namespace)
         and query.tags.items() <= loaded.tags.items()
     ]

@@ -22,7 +22,7 @@ from flowfabric.core.policy import (
     encode_policy,
 )
 from flowfabric.core.states import LaneState, Reason
-from flowfabric.testing.build import order
+from flowfabric.testing.build import KIND, TASKS, order
 from flowfabric.testing.claiming import Ask
 from flowfabric.testing.documents import DocumentWish
 from flowfabric.testing.driver import NAMESPACES
@@ -52,12 +52,14 @@ class Wish(NamedTuple):
     deadline_ms: int | None
     key: str | None
     digest: str
+    task: str = KIND
 
     def order(self, number: int, now_ms: int) -> Order:
         return order(
             number,
             namespace=NAMESPACES[self.who],
             lane=self.lane,
+            kind=self.task,
             payload=b"input %d" % number,
             priority=self.priority,
             policy=self.policy,
@@ -167,6 +169,7 @@ entries = st.lists(
 )
 asks = st.builds(
     Ask,
+    tasks=st.sampled_from((TASKS, TASKS, TASKS[::-1], TASKS[:1], TASKS[1:])),
     lanes=st.sampled_from((LANES, LANES, LANES[::-1], LANES[:1], LANES[1:])),
     limit=st.sampled_from((1, 2, 10)),
     who=st.sampled_from((0, 0, 0, 1)),
@@ -177,6 +180,7 @@ asks = st.builds(
 )
 wishes = st.builds(
     Wish,
+    task=st.sampled_from(TASKS),
     lane=lanes,
     who=st.sampled_from((0, 0, 0, 1)),
     priority=priorities,
