@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from flowfabric.cli.bench import contend as module
 from flowfabric.cli.bench.contend import Arena, shares
-from flowfabric.cli.bench.contender import LANE, Contender, RefereedStore
+from flowfabric.cli.bench.contender import LANE, TASK, Contender, RefereedStore
 from flowfabric.cli.bench.judge import Did, Entry, History, Verdict, judge, result_of
 from flowfabric.cli.main import app
 from flowfabric.core.model import Claim, Ended, Event, Lease
@@ -23,7 +23,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.store import Store
 from flowfabric.store.memory import MemoryStore
-from flowfabric.testing.build import KIND, execution_id
+from flowfabric.testing.build import execution_id
 from tests.cli.command import ff, ff_process
 
 VERBS = 400
@@ -168,7 +168,7 @@ async def test_guards_that_refuse_are_counted() -> None:
     await engine.open()
     arena = Arena(engine)
     await arena.prepare()
-    lease = (await engine.claim([LANE], 1, tasks=[KIND], worker="w", token="t" * 16, ttl_ms=5_000))[
+    lease = (await engine.claim([LANE], 1, tasks=[TASK], worker="w", token="t" * 16, ttl_ms=5_000))[
         0
     ]
     await engine.cancel(lease.id)

@@ -34,10 +34,12 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bench", "purge"),
     ("bench", "timers"),
     ("bench", "entries"),
+    ("bench", "route"),
     ("bench", "replicas"),
     ("doctor",),
     ("sweep",),
     ("worker",),
+    ("workers",),
 ]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from flowfabric.core.entries import Entry
 from flowfabric.core.flow.adding import Addition
 from flowfabric.core.flow.graph import Policy
 from flowfabric.core.flow.model import CancelPolicy, EdgeKind, Join
@@ -123,6 +124,9 @@ ENGINE: dict[str, Row] = {
     "start": Row(granted, lambda e, lease: e.start(lease), Verb.APPLY),
     "renew": Row(running, lambda e, lease: e.renew([lease], TTL_MS), Verb.APPLY),
     "progress": Row(running, lambda e, lease: e.progress(lease, 50, "half"), Verb.APPLY),
+    "append": Row(
+        running, lambda e, lease: e.append([(lease, (Entry("t", "k", b"1"),))]), Verb.APPEND
+    ),
     "finish": Row(running, lambda e, lease: e.finish([Completed(lease, b"1")]), Verb.APPLY),
     "finish_and_follow": Row(
         running, lambda e, lease: _answers(e, Completed(lease, b"1")), Verb.APPLY

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 
 def first_depth(limit: int, routes: int) -> int:
-    """How many of each are looked at first: twice its share, and a few more, so that few queues
-    have to be looked at again where work is spread evenly."""
-    return max(1, min(limit, 2 * -(-limit // max(routes, 1)) + 2))
+    """How many of each are looked at first: twice its share, so that few queues have to be looked
+    at again where work is spread evenly."""
+    return max(1, min(limit, 2 * -(-limit // max(routes, 1))))

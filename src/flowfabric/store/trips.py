@@ -35,6 +35,7 @@ class Trips:
         self._round_trips = 0
         self._statements = 0
         self._waits = 0
+        self._examined = 0
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -55,6 +56,16 @@ class Trips:
         with self._lock:
             self._round_trips += round_trips
             self._statements += statements
+
+    def look_at(self, rows: int) -> None:
+        """A claim has looked at so many rows of ready queues, or hints of them."""
+        with self._lock:
+            self._examined += rows
+
+    @property
+    def examined(self) -> int:
+        with self._lock:
+            return self._examined
 
     @property
     def count(self) -> Count:

@@ -15,7 +15,7 @@ from flowfabric.core.lifecycle import UNREAD
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
 from flowfabric.engine.outcomes import Delayed, Failed, Finished, Outcome
-from flowfabric.errors import FlowFabricError, LeaseRevoked
+from flowfabric.errors import FlowFabricError, LeaseExpired, StaleLease
 
 logger = logging.getLogger("flowfabric.worker")
 
@@ -92,8 +92,9 @@ class WorkerLog:
             logger.warning(text, *said, format_ms(pause), shown, extra=about)
 
     def lost(self, lease: Lease, error: FlowFabricError) -> None:
-        """A lease that somebody took away on purpose is no surprise; one that ran out is."""
-        level = logging.INFO if isinstance(error, LeaseRevoked) else logging.WARNING
+        """Work that was cancelled or taken away is no surprise; a lease that ran out is."""
+        is_lost = isinstance(error, LeaseExpired | StaleLease)
+        level = logging.WARNING if is_lost else logging.INFO
         about = self._about(lease) | {"error": error.code}
         logger.log(level, "stopping %s: task %s: %s", lease.id, lease.head.kind, error, extra=about)
 

@@ -345,6 +345,35 @@ def purge(
 
 
 @bench.command()
+def route(
+    *,
+    store: Store = "sqlite",
+    waiting: Annotated[
+        int, typer.Option(min=4_000, help="Ready executions of 200 tasks at first.")
+    ] = 10_000,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long to watch an idle worker.")] = 5,
+    json: Json = False,
+) -> None:
+    """Measure what a claim costs by how many tasks the worker serves.
+
+    One task, all of 200, and one of 200 behind the work of the others: the median time of a claim
+    and the rows of ready queues that it looked at. Then how often a worker asks the store that can
+    run nothing of what is ready.
+
+    \b
+    Examples:
+      ff bench route
+      ff bench route --store valkey --json
+    """
+    from flowfabric.cli.bench.report import show_figures
+    from flowfabric.cli.bench.route import run
+    from flowfabric.cli.bench.targets import open_target
+
+    with open_target(store) as target:
+        show_figures("route", _run(run(target.url, waiting, seconds)), target, as_json=json)
+
+
+@bench.command()
 def entries(
     *,
     store: Store = "sqlite",

@@ -6,7 +6,7 @@
 
 local CHUNK_MIN, CHUNK_MAX = 8, 128
 local PARTITIONS_AT_ONCE = 16
-local PARTITIONS_MAX = 65536
+local ROUTE_QUEUES_MIN, QUEUES_AT_ONCE = 2, 128
 
 -- Arguments 5 to 12: namespace, limit, worker, token, end of the lease, whether to start, and in
 -- 11 how many routes follow.
@@ -15,7 +15,7 @@ local function read_ask(args)
     namespace = args[5], limit = tonumber(args[6]), worker = args[7], token = args[8],
     until_ms = tonumber(args[9]), is_start = args[10] == '1', now_ms = tonumber(args[1]),
     reason = args[10] == '1' and 'none' or 'granted',
-    routes = {}, plans = {}, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
+    routes = {}, plans = {}, examined = 0, detail = '{"worker":' .. cjson.encode(args[7]) .. ',"kind":"',
   }
   for place = 1, tonumber(args[11]) do
     ask.routes[place] = args[11 + place]
@@ -38,6 +38,7 @@ end
 local function fill(queue)
   local past = queue.offset + queue.chunk
   queue.found = call('ZRANGE', queue.key, queue.offset, past - 1, 'WITHSCORES')
+  queue.ask.examined = queue.ask.examined + #queue.found / 2
   queue.at, queue.offset, queue.chunk = 1, past, math.min(queue.chunk * 4, CHUNK_MAX)
 end
 
@@ -59,17 +60,49 @@ local function goes_first(queue, best)
   return queue.found[queue.at] < best.found[best.at]
 end
 
--- The queue with the best row, and the next best one.
-local function best_of(queues)
-  local best, second
+-- Where the better of two queues below a place of the heap is, if there is any.
+local function better_below(heap, place)
+  local left, right = heap[2 * place], heap[2 * place + 1]
+  if right and goes_first(right, left) then
+    return 2 * place + 1
+  end
+  return left and 2 * place
+end
+
+-- Put the queue of this place where it belongs, below others that go first.
+local function sink(heap, place)
+  local queue, below = heap[place], better_below(heap, place)
+  while below and goes_first(heap[below], queue) do
+    heap[place], place = heap[below], below
+    below = better_below(heap, place)
+  end
+  heap[place] = queue
+end
+
+-- Those with a row, the one with the best at the top.
+local function heap_of(queues)
+  local heap = {}
   for _, queue in ipairs(queues) do
-    if queue.score and (best == nil or goes_first(queue, best)) then
-      best, second = queue, best
-    elseif queue.score and (second == nil or goes_first(queue, second)) then
-      second = queue
+    if queue.score then
+      heap[#heap + 1] = queue
     end
   end
-  return best, second
+  for place = math.floor(#heap / 2), 1, -1 do
+    sink(heap, place)
+  end
+  return heap
+end
+
+-- After the queue at the top has given something.
+local function settle(heap)
+  if not heap[1].score then
+    local last = table.remove(heap)
+    if #heap == 0 then
+      return
+    end
+    heap[1] = last
+  end
+  sink(heap, 1)
 end
 
 -- Those of each partition that are asked for: all routes, or those that hints name there.
@@ -84,7 +117,7 @@ local function queues_of(scopes, ask)
       local name = queue_name(ask.namespace, route)
       local queue = {
         key = scope.base .. ':ready:' .. name, name = name, scope = scope,
-        rank = rank, offset = 0, chunk = chunk,
+        rank = rank, offset = 0, chunk = chunk, ask = ask,
       }
       fill(queue)
       refresh(queue)
@@ -169,9 +202,9 @@ end
 
 -- The next best ids of these queues, as many as wanted; answers also a refusal, if there is one.
 local function pick(queues, wanted, args)
-  local picked, keys = {}, {}
+  local picked, keys, heap = {}, {}, heap_of(queues)
   while #picked < wanted do
-    local queue, second = best_of(queues)
+    local queue, second = heap[1], heap[better_below(heap, 1)]
     if queue == nil or touch(queue, args) then
       return picked, keys, queue and queue.scope.refusal
     end
@@ -181,6 +214,7 @@ local function pick(queues, wanted, args)
       queue.at = queue.at + 2
       refresh(queue)
     until place == wanted or not queue.score or (second and not goes_first(queue, second))
+    settle(heap)
   end
   return picked, keys
 end
@@ -218,7 +252,7 @@ local function choose(scopes, ask, taken, args)
 end
 
 -- Write what was chosen; answers what was taken, by partition: ids and heads as they are now.
-local function take_all(scopes, taken, hints)
+local function take_all(scopes, taken, ask, hints)
   for _, row in ipairs(taken) do
     row.text = follow(row.scope, row.plan, row, part_of(row.text, row.last + 1))
   end
@@ -234,7 +268,7 @@ local function take_all(scopes, taken, hints)
   for place, row in ipairs(taken) do
     rows[place] = {partition_of(row.scope), row.uuid, row.text}
   end
-  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, pass_on(hints, changes)}
+  return {'ok', scopes[1] and scopes[1].at_ms or 0, rows, pass_on(hints, changes), ask.examined}
 end
 
 -- The best of one partition.
@@ -245,7 +279,7 @@ register('claim', function(keys, args)
   end
   local ask, taken = read_ask(args), {}
   choose({scope}, ask, taken, args)
-  return take_all({scope}, taken, args[4])
+  return take_all({scope}, taken, ask, args[4])
 end)
 
 -- One named row of one partition, if it is ready in one of the routes.
@@ -269,20 +303,25 @@ register('claim_one', function(keys, args)
         scope = scope, uuid = uuid, key = key, plan = plan, text = text, last = last, flow = flow,
         home = flow,
       }
-      return take_all({scope}, {taken}, args[4])
+      return take_all({scope}, {taken}, ask, args[4])
     end
   end
   return {'ok', scope.at_ms, {}, {}}
 end)
 
--- The queues that hints name, some with the best heads of each route, best first.
-local function hinted(ask, args, offset)
-  local found = {}
+-- Add the queues that hints name from this place on, so many of each route. Answers how good a head
+-- may be at most that is behind them; nothing if there is none.
+local function add_hinted(found, ask, args, offset, count)
+  local bound
   for _, route in ipairs(ask.routes) do
     local key = args[4] .. '{hint:' .. queue_name(ask.namespace, route) .. '}'
-    local cells = call('ZRANGE', key, offset, offset + PARTITIONS_AT_ONCE - 1, 'WITHSCORES')
+    local cells = call('ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
+    ask.examined = ask.examined + #cells / 2
     for place = 1, #cells, 2 do
       found[#found + 1] = {number = cells[place], route = route, score = tonumber(cells[place + 1])}
+    end
+    if #cells == 2 * count then
+      bound = math.min(bound or found[#found].score, found[#found].score)
     end
   end
   if #ask.routes > 1 then
@@ -290,14 +329,16 @@ local function hinted(ask, args, offset)
       return a.score < b.score
     end)
   end
-  return found
+  return bound
 end
 
 -- Where some of these queues are, from a place on, in the order of their partitions' ids; answers
--- also the next place. As many as are wanted have all of the best, with those that begin alike.
-local function some_scopes(found, first, wanted, known, begin_scope)
+-- also the next place. As many as are wanted have all of the best, with those that begin alike; none
+-- is behind what may be better.
+local function some_scopes(found, first, wanted, bound, known, begin_scope)
   local scopes, here, place = {}, {}, first
-  while found[place] and (place < first + wanted or found[place].score == found[place - 1].score) do
+  while found[place] and (not bound or found[place].score <= bound)
+    and (place < first + wanted or found[place].score == found[place - 1].score) do
     local number, route = found[place].number, found[place].route
     if not here[number] then
       here[number] = true
@@ -329,20 +370,25 @@ register('claim_hinted', function(keys, args)
     seen[#seen + 1] = scope
     return scope
   end
-  for offset = 0, PARTITIONS_MAX, PARTITIONS_AT_ONCE do
-    local found, place, scopes = hinted(ask, args, offset), 1, nil
-    while found[place] and #taken < ask.limit do
-      scopes, place = some_scopes(found, place, wanted, known, begin_scope)
-      local refusal = choose(scopes, ask, taken, args)
+  -- Of many routes few each at first: more of them where those are not enough.
+  local offset, count = 0, PARTITIONS_AT_ONCE
+  if #ask.routes > 1 then
+    count = math.min(count, math.max(ROUTE_QUEUES_MIN, math.ceil(QUEUES_AT_ONCE / #ask.routes)))
+  end
+  local found = {}
+  repeat
+    local bound, place, scopes = add_hinted(found, ask, args, offset, count), 1, nil
+    repeat
+      scopes, place = some_scopes(found, place, wanted, bound, known, begin_scope)
+      local refusal = #scopes > 0 and choose(scopes, ask, taken, args)
       if refusal then
         return refusal
       end
-    end
-    if #found == 0 or #taken >= ask.limit then
-      break
-    end
-  end
-  local answer = take_all(seen, taken, args[4])
+    until #scopes == 0 or #taken >= ask.limit
+    found = {unpack(found, place)}
+    offset, count = offset + count, PARTITIONS_AT_ONCE
+  until not bound or #taken >= ask.limit
+  local answer = take_all(seen, taken, ask, args[4])
   answer[2] = first.at_ms
   return answer
 end)

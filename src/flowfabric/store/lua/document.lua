@@ -64,7 +64,7 @@ local function write_put(scope, put, before)
       'body', put.body)
     call('ZADD', base .. ':docs:' .. put.shelf, 0, put.name)
   else
-    call('DEL', put.key)
+    call('UNLINK', put.key)
     call('ZREM', base .. ':docs:' .. put.shelf, put.name)
   end
   if put.body and put.due_ms ~= '' then

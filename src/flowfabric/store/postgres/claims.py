@@ -10,6 +10,7 @@ from flowfabric.store.postgres.calls import Call, answered
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.floors import Floor, Floors
 from flowfabric.store.postgres.rows import leases_of
+from flowfabric.store.trips import Trips
 
 # How far beyond its limit a claim of several routes looks for rows that nobody else is taking.
 PEEK_MORE = 64
@@ -27,25 +28,27 @@ class Reach(NamedTuple):
     depth: int
 
 
-async def claim(connection: Connection, call: Call, ask: Claim, floors: Floors) -> list[Lease]:
+async def claim(
+    connection: Connection, call: Call, ask: Claim, floors: Floors, trips: Trips
+) -> list[Lease]:
     if ask.repeated:
         held = await _held(connection, call, ask.token)
         if held:
             return held
     above = floors.of(ask) if ask.only is None else None
     if above is not None:
-        leases, _ = await _search(connection, call, ask, above)
+        leases, _ = await _search(connection, call, ask, above, trips)
         if leases:
             floors.rise(leases)
             return leases
-    leases, entries = await _search(connection, call, ask, None)
+    leases, entries = await _search(connection, call, ask, None, trips)
     if ask.only is None:
         floors.walked(ask, leases, entries)
     return leases
 
 
 async def _search(
-    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, trips: Trips
 ) -> tuple[list[Lease], int]:
     """What was claimed, and how many entries of the index were read for nothing."""
     peek = 2 * ask.limit + PEEK_MORE
@@ -53,6 +56,7 @@ async def _search(
     while True:
         reach = Reach(peek, depth)
         records = answered(await _take(connection, call, ask, above, reach=reach), call)
+        trips.look_at(records[-1]["entries"] or 0)
         leases = _leases(records)
         # Everything that was peeked at is being taken by others: there may be more behind it.
         if leases or records[0]["peeked"] < min(peek, depth):

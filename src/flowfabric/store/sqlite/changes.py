@@ -42,6 +42,7 @@ from flowfabric.store.sqlite.statements import (
     run,
     run_all,
 )
+from flowfabric.store.trips import Trips
 
 # How much further a queue is looked into each time.
 PEEK_GROWTH = 4
@@ -158,10 +159,10 @@ def log_part(lines: Sequence[LogRow], now_ms: int) -> Part:
     return Part(many("log_append", lines, first=(now_ms,)))
 
 
-def claim(connection: sqlite3.Connection, ask: Claim) -> list[Lease]:
+def claim(connection: sqlite3.Connection, ask: Claim, trips: Trips) -> list[Lease]:
     numbers = _held_by(connection, ask) if ask.repeated else "[]"
     if numbers == "[]":
-        numbers = _best(connection, ask)
+        numbers = _best(connection, ask, trips)
         if numbers == "[]":
             return []
         _take(connection, ask, numbers)
@@ -189,7 +190,7 @@ def _held_by(connection: sqlite3.Connection, ask: Claim) -> str:
     return one_text(connection, "execution_held", ask.token, ask.now_ms)
 
 
-def _best(connection: sqlite3.Connection, ask: Claim) -> str:
+def _best(connection: sqlite3.Connection, ask: Claim, trips: Trips) -> str:
     if ask.only is not None:
         routes = ids_json(ask.routes)
         text = one_text(connection, "execution_ready_one", ask.only, ask.namespace, routes)
@@ -198,11 +199,12 @@ def _best(connection: sqlite3.Connection, ask: Claim) -> str:
         text = one_text(connection, "execution_ready", ask.namespace, ask.routes[0], ask.limit)
         ready = _peeked.decode(text)
     else:
-        ready = _best_of_many(connection, ask)
+        return ids_json(n for _, _, _, n in _best_of_many(connection, ask, trips))
+    trips.look_at(len(ready))
     return ids_json(n for _, _, _, n in ready[: ask.limit])
 
 
-def _best_of_many(connection: sqlite3.Connection, ask: Claim) -> list[_Ready]:
+def _best_of_many(connection: sqlite3.Connection, ask: Claim, trips: Trips) -> list[_Ready]:
     """A few of each route, then more of those whose few are all among the best: behind them there
     may be better ones than the last of those."""
     found: dict[str, list[_Ready]] = {}
@@ -212,7 +214,9 @@ def _best_of_many(connection: sqlite3.Connection, ask: Claim) -> list[_Ready]:
         depth = min(depth * PEEK_GROWTH, limit) or first_depth(limit, len(routes))
         asked = ids_json(routes)
         text = one_text(connection, "execution_ready_each", ask.namespace, asked, depth)
-        found.update(zip(routes, _peeked_each.decode(text), strict=True))
+        peeked = _peeked_each.decode(text)
+        trips.look_at(sum(map(len, peeked)))
+        found.update(zip(routes, peeked, strict=True))
         best = sorted(row for rows in found.values() for row in rows)[:limit]
         last = best[-1:] if len(best) == limit else []
         full = [(route, found[route]) for route in routes if len(found[route]) == depth]

@@ -297,7 +297,7 @@ class SqliteStore:
     async def claim(self, ask: Claim) -> list[Lease]:
         refuse_skew(self._clock, self.caller_clock, ask.now_ms)
         return await self._write(
-            lambda connection: sql.claim(connection, ask), rows=ask.limit, passing=True
+            lambda connection: sql.claim(connection, ask, self.trips), rows=ask.limit, passing=True
         )
 
     async def apply(

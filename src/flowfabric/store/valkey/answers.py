@@ -20,8 +20,11 @@ class Change(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """`examined`: how many hints and ids of ready queues a claim has looked at."""
+
     value: Reply
     changes: list[Change]
+    examined: int = 0
 
 
 def answer_of(reply: Reply) -> Answer:
@@ -31,4 +34,5 @@ def answer_of(reply: Reply) -> Answer:
     if status == b"skew" and isinstance(at_ms, int) and isinstance(value, int):
         raise ClockSkew.between(at_ms, value)
     changes = rest[1] if len(rest) > 1 and isinstance(rest[1], list) else []
-    return Answer(value, [Change(*change_of(change)) for change in changes])
+    examined = rest[2] if len(rest) > 2 and isinstance(rest[2], int) else 0
+    return Answer(value, [Change(*change_of(change)) for change in changes], examined)

@@ -105,6 +105,7 @@ class Claiming:
     async def _take(self, calls: Sequence[Call], ask: Claim) -> list[Lease]:
         replies = await self._caller.all(calls)
         answers = _in_time(replies)
+        self._caller.trips.look_at(sum(answer.examined for answer in answers))
         await self._hinting.tell([change for answer in answers for change in answer.changes])
         return await self._leases([row for a in answers for row in taken_of(a.value)])
 
