@@ -29,7 +29,7 @@ class Reach(NamedTuple):
 
 
 async def claim(
-    connection: Connection, call: Call, ask: Claim, floors: Floors, trips: Trips
+    connection: Connection, call: Call, ask: Claim, *, floors: Floors, trips: Trips
 ) -> list[Lease]:
     if ask.repeated:
         held = await _held(connection, call, ask.token)
@@ -37,18 +37,18 @@ async def claim(
             return held
     above = floors.of(ask) if ask.only is None else None
     if above is not None:
-        leases, _ = await _search(connection, call, ask, above, trips)
+        leases, _ = await _search(connection, call, ask, above, trips=trips)
         if leases:
             floors.rise(leases)
             return leases
-    leases, entries = await _search(connection, call, ask, None, trips)
+    leases, entries = await _search(connection, call, ask, None, trips=trips)
     if ask.only is None:
         floors.walked(ask, leases, entries)
     return leases
 
 
 async def _search(
-    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, trips: Trips
+    connection: Connection, call: Call, ask: Claim, above: list[Floor] | None, *, trips: Trips
 ) -> tuple[list[Lease], int]:
     """What was claimed, and how many entries of the index were read for nothing."""
     peek = 2 * ask.limit + PEEK_MORE

@@ -265,7 +265,9 @@ class PostgresStore:
     async def claim(self, ask: Claim) -> list[Lease]:
         call = self._call(ask.now_ms, Hint())
         return await self._write(
-            lambda connection: claims.claim(connection, call, ask, self._floors, self.trips)
+            lambda connection: claims.claim(
+                connection, call, ask, floors=self._floors, trips=self.trips
+            )
         )
 
     async def apply(
