@@ -222,7 +222,7 @@ class Client:
             payload=request.payload,
             priority=request.priority,
             policy=request.policy,
-            tags=request.tags if self._carrier is None else self._carried(request.tags),
+            tags=self._carried(request.tags),
             delay_until_ms=None if delay is None else _later(delay, now_ms),
             deadline_ms=None if deadline is None else deadline.at(now_ms),
             key=request.key,
