@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +15,15 @@ from flowfabric.store import Store
 from flowfabric.testing.faults import Fault, FaultyStore, Kind, Verb
 from flowfabric.worker import attempt_log, line_keeper
 from tests.app.stage import eventually
+
+
+@pytest.fixture
+def _silent() -> Iterator[None]:
+    """A program that logs nothing of what tasks say."""
+    tasks = logging.getLogger("flowfabric.task")
+    tasks.setLevel(logging.CRITICAL)
+    yield
+    tasks.setLevel(logging.NOTSET)
 
 
 def texts(lines: tuple[AttemptLine, ...]) -> list[tuple[str, str]]:
@@ -28,8 +38,8 @@ async def _says(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return text in caplog.text
 
 
+@pytest.mark.usefixtures("_silent")
 async def test_lines_are_kept_whatever_the_logging_of_the_program_says(store: Store) -> None:
-    logging.getLogger("flowfabric.task").setLevel(logging.CRITICAL)
     app = ff.App(store=store)
 
     @app.task
@@ -38,13 +48,10 @@ async def test_lines_are_kept_whatever_the_logging_of_the_program_says(store: St
         ctx.log.info("charging %s", 7)
         ctx.log.warning("slowly")
 
-    try:
-        async with app.running():
-            handle = await charge.start()
-            await handle.result()
-            (record,) = await handle.attempts()
-    finally:
-        logging.getLogger("flowfabric.task").setLevel(logging.NOTSET)
+    async with app.running():
+        handle = await charge.start()
+        await handle.result()
+        (record,) = await handle.attempts()
     assert texts(record.log) == [("INFO", "charging 7"), ("WARNING", "slowly")]
 
 
@@ -157,22 +164,19 @@ async def test_a_task_that_logs_without_end_is_bounded(
     assert record.log[-1].message == "this attempt logged too much; further lines are not kept"
 
 
+@pytest.mark.usefixtures("_silent")
 async def test_a_line_with_wrong_arguments_is_kept_as_it_is(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    logging.getLogger("flowfabric.task").setLevel(logging.CRITICAL)
     app = ff.App(store=store)
 
     @app.task
     async def charge(ctx: ff.Context) -> None:
         ctx.log.info("%d of %d", *[1])
 
-    try:
-        async with app.running():
-            handle = await charge.start()
-            await handle.result()
-            (record,) = await handle.attempts()
-    finally:
-        logging.getLogger("flowfabric.task").setLevel(logging.NOTSET)
+    async with app.running():
+        handle = await charge.start()
+        await handle.result()
+        (record,) = await handle.attempts()
     assert record.log[0].message == "'%d of %d' (1,)"

@@ -35,7 +35,7 @@ async def test_a_worker_says_what_it_serves_when_it_starts(
     async def greet() -> None: ...
 
     async with floor.working() as worker:
-        pass
+        await floor.until(State.COMPLETED, 0)
     started, stopped = records(caplog, logging.INFO)
     assert started.getMessage().startswith(f"worker {worker.name} started: lanes ")
     assert "1 tasks: greet; 10 slots" in started.getMessage()
