@@ -1,4 +1,4 @@
-"""Waits that nothing will end: for work that no live worker takes. Each is told of once."""
+"""Warns once about each execution that is waited for while no live worker serves it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_AT = 500
 
 
 class IdleWaits:
-    """Looked at now and then by whoever follows the log: waiting itself costs nothing more."""
+    """The reader of the log calls `look` now and then; waiting itself costs nothing more."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ class IdleWaits:
         try:
             found = await self._engine.read.unserved(late)
         except FlowFabricError as error:
-            logger.debug("nobody knows whether a worker serves what is waited for: %r", error)
+            logger.debug("the worker registry could not be read: %r", error)
             return
         for why, ids in found.items():
             others = f" and {len(ids) - 1} more" if len(ids) > 1 else ""

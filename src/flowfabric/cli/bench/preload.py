@@ -55,7 +55,7 @@ async def _finish(engine: Engine, size: int, policy: str) -> None:
 async def submit_and_take(
     engine: Engine, size: int, *, policy: str = "", together: int = 100
 ) -> list[Lease]:
-    """As many executions, so many of them in a partition, which nobody else works on."""
+    """As many executions, `together` of them in each partition, held by this process alone."""
     orders = [_order(engine, number // together, policy) for number in range(size)]
     submitted = await engine.submit(orders)
     leases = await _take(engine, size)
