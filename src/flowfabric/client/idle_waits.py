@@ -21,7 +21,7 @@ class IdleWaits:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._before: set[ExecutionId] = set()
-        self._before_ms = engine.clock.now_ms()
+        self._before_ms = 0
         self._told: set[ExecutionId] = set()
 
     async def look(self, waiting: Collection[ExecutionId]) -> None:

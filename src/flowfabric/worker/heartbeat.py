@@ -12,6 +12,8 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Sequence
 
+import msgspec
+
 from flowfabric.core.registry import HEARTBEAT_SECONDS, WorkerRecord
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.loop import Loop
@@ -49,7 +51,7 @@ class Heartbeat:
             tasks=(),
             slots=slots,
             busy=0,
-            started_ms=engine.clock.now_ms(),
+            started_ms=0,
             seen_ms=0,
         )
         # Several workers may have one name; each is registered under one of its own.
@@ -62,6 +64,8 @@ class Heartbeat:
 
     async def beat(self) -> float:
         now_ms = self._engine.clock.now_ms()
+        if not self._about.started_ms:
+            self._about = msgspec.structs.replace(self._about, started_ms=now_ms)
         try:
             await self._registration.beat(self._about.seen(now_ms, self._busy(), self._tasks))
         except FlowFabricError as error:

@@ -90,6 +90,20 @@ async def test_processes_with_different_clocks_agree(
         assert abs(here - clocks.wall_ms) <= 20 * TEND_MS // SLEW
 
 
+@pytest.mark.parametrize("off_ms", [-HOUR_MS, HOUR_MS])
+async def test_what_was_asked_before_the_file_was_open_holds_no_clock_back(
+    clocks: Clocks, tmp_path: Path, opened: list[Engine], off_ms: int
+) -> None:
+    first = await begin(clocks, tmp_path, opened)
+    second = Engine(SqliteStore(str(tmp_path / "flows.db"), machine=clocks.seen(off_ms)))
+    opened.append(second)
+    assert second.clock.now_ms() == START_MS + off_ms
+    await second.open()
+    clocks.pass_ms(1)
+    assert await times(first, second) == [START_MS + 1, START_MS + 1]
+    assert second.clock.now_ms() == START_MS + 1
+
+
 async def test_a_lease_of_a_process_that_was_an_hour_ahead_ends_in_time(
     clocks: Clocks, tmp_path: Path, opened: list[Engine]
 ) -> None:

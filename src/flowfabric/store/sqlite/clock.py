@@ -56,10 +56,12 @@ class FileClock:
         self._machine = machine
         self._steady_ns = machine.steady_ns
         self._mark = machine.mark(None)
+        self._is_guess = True
         self._tended_ms = -TEND_MS
         self._last_ms = 0
 
     def now_ms(self) -> int:
+        """Before the file is open it is what the machine's clock shows, and binds nothing."""
         mark, steady_ms = self._mark, self._steady_ns() // 1_000_000
         # Asked for every order: where nothing is slewed, the mark need not be.
         now_ms = mark.now_ms(steady_ms) if mark.slew_ms else mark.at_ms + steady_ms - mark.steady_ms
@@ -75,7 +77,7 @@ class FileClock:
         """Another process wrote: perhaps a mark."""
         found = _found(connection)
         if found is not None and found.boot == self._machine.boot:
-            self._mark = found
+            self._go_by(found)
 
     def tend(self, connection: sqlite3.Connection) -> None:
         """In a transaction, now and then: keep up with the machine and with others."""
@@ -89,7 +91,13 @@ class FileClock:
             mark = msgspec.structs.replace(mark, kept_ms=now_ms + KEEP_MS)
         if mark != found:
             run(connection, "meta_put", _NAME, _encode(mark).decode())
+        self._go_by(mark)
+
+    def _go_by(self, mark: Mark) -> None:
         self._mark = mark
+        if self._is_guess:
+            self._is_guess = False
+            self._last_ms = 0
 
 
 def _unmarked(connection: sqlite3.Connection) -> Mark | None:
