@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
@@ -16,6 +17,8 @@ from flowfabric.testing.invariants import broken_promises
 
 ALL = 1_000_000
 PAGE = 500
+# More than any process of the lab is stopped for between a decision and its commit.
+OLD_MS = 60_000
 COUNTERS = ("completed", "failed", "cancelled", "expired", "skipped")
 UNFINISHED = tuple(state for state in State if state not in TERMINAL)
 
@@ -44,11 +47,19 @@ async def wrong(
     lines = await store.tail(Feed(limit=ALL))
     completions = await _completions(store, list(rows), lines, done)
     found += completions
+    found += _ahead(lines)
     flows = {flow.id: flow for flow in await _flows(store)}
     found += [f"flow {id} was acknowledged, and is lost" for id in told if id not in flows]
     for flow in flows.values():
         found += _miscounted(flow, [row for row in rows.values() if row.flow == flow.id])
     return [*found, *await unfinished(store), *await broken_promises(store, await store.now())]
+
+
+def _ahead(lines: list[Event]) -> Iterator[str]:
+    """Lines that a clock wrote which was ahead of all others: the next ones are long before it."""
+    for line, following in pairwise(lines):
+        if line.at_ms > following.at_ms + OLD_MS:
+            yield f"{line.execution} was {line.kind} {line.at_ms - following.at_ms} ms ahead"
 
 
 async def _flows(store: Store) -> list[Flow]:
