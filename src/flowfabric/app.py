@@ -36,6 +36,7 @@ from flowfabric.forking import begin_here_and_in_children
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
 from flowfabric.printing import public_url
+from flowfabric.settings import default_namespace, default_store
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Task, policy_text
 from flowfabric.worker.codec import decode_any
@@ -62,16 +63,18 @@ class App:
     """A set of tasks on one store.
 
     `url` says where work is kept: `sqlite:///file.db` (durable, for several processes) or
-    `memory://` (gone with the process). Nothing is opened before it is used. `intervals`: how
-    often background duties sweep, by name; 0 switches one off. `carrier`: takes context variables
-    (trace ids, a tenant) from the submitter to the attempt.
+    `memory://` (gone with the process). Without one, and without a `namespace`, those of the
+    project count: `FLOWFABRIC_STORE` and `FLOWFABRIC_NAMESPACE`, then `flowfabric.toml`. Nothing
+    is opened before it is used. `intervals`: how often background duties sweep, by name; 0
+    switches one off. `carrier`: takes context variables (trace ids, a tenant) from the submitter
+    to the attempt.
     """
 
     def __init__(
         self,
-        url: str = "sqlite:///flowfabric.db",
+        url: str | None = None,
         *,
-        namespace: str = "default",
+        namespace: str | None = None,
         concurrency: int = 100,
         lease_ttl: Span = "30s",
         drain: Span = "30s",
@@ -80,7 +83,9 @@ class App:
         store: Store | None = None,
         carrier: Carrier | None = None,
     ) -> None:
-        self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
+        url = default_store() if url is None else _text(url, "url")
+        namespace = default_namespace() if namespace is None else namespace
+        self.engine = Engine(store or open_store(url), namespace=namespace)
         self._shown_store = type(store).__name__ if store else public_url(url)
         self._handlers: dict[str, Handler] = {}
         self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
@@ -297,18 +302,24 @@ class App:
 
     @asynccontextmanager
     async def running(
-        self, *, lanes: Iterable[str] = (), worker: str | None = None
+        self,
+        *,
+        lanes: Iterable[str] = (),
+        worker: str | None = None,
+        concurrency: int | None = None,
     ) -> AsyncIterator[App]:
         """Engine and worker in this process while the block runs; then drain and close.
 
-        `lanes`: which to serve; by default those that the tasks of this app name.
+        `lanes`: which to serve; by default those that the tasks of this app name. `concurrency`:
+        how many attempts run at once; by default what the app says.
         """
+        slots = self._concurrency if concurrency is None else _positive(concurrency, "concurrency")
         worker_ = Worker(
             self.engine,
             self._handlers,
             name=worker or f"{socket.gethostname()}-{os.getpid()}",
             lanes=_several(lanes, "lanes") or tuple(self._lanes),
-            slots=self._concurrency,
+            slots=slots,
             ttl_ms=self._ttl_ms,
             drain_seconds=self._drain_ms / 1000,
             store=self._shown_store,
@@ -346,11 +357,17 @@ class App:
             logger.critical("%s has ended", working.get_name(), exc_info=working.exception())
             self._halted.set()
 
-    async def work(self, *, lanes: Iterable[str] = (), worker: str | None = None) -> None:
+    async def work(
+        self,
+        *,
+        lanes: Iterable[str] = (),
+        worker: str | None = None,
+        concurrency: int | None = None,
+    ) -> None:
         """Run until SIGTERM or SIGINT, then drain: the body of a worker process."""
         # A new one each time: an event belongs to the event loop that first waits for it.
         self._halted = asyncio.Event()
-        async with self.running(lanes=lanes, worker=worker):
+        async with self.running(lanes=lanes, worker=worker, concurrency=concurrency):
             with _signals(self._halted):
                 await self._halted.wait()
 

@@ -1,15 +1,12 @@
 """`ff db`: what it says, what it does to the file, and how it refuses."""
 
 import asyncio
-import inspect
 import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from flowfabric.app import App
-from flowfabric.cli.stores import DEFAULT_URL
 from flowfabric.store.queries import migration_names
 from flowfabric.store.sqlite import SqliteStore
 from tests.cli.command import ff
@@ -26,10 +23,6 @@ def set_up(folder: Path, name: str = "flowfabric.db") -> None:
         await store.close()
 
     asyncio.run(work())
-
-
-def test_the_default_store_is_that_of_an_app() -> None:
-    assert inspect.signature(App.__init__).parameters["url"].default == DEFAULT_URL
 
 
 def test_a_plan_changes_nothing_and_migrating_does_what_it_said(tmp_path: Path) -> None:

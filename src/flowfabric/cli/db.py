@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from flowfabric.cli import event_loop
-from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store
+from flowfabric.cli.stores import StoreOption, named_store
 from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.printing import public_url
@@ -34,7 +34,6 @@ Examples:
 
 R = TypeVar("R")
 
-_Store = Annotated[str, typer.Option(help=STORE_HELP)]
 
 db = typer.Typer(name="db", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,7 +41,7 @@ db = typer.Typer(name="db", help=HELP, no_args_is_help=True, rich_markup_mode=No
 @db.command()
 def migrate(
     *,
-    store: _Store = DEFAULT_URL,
+    store: StoreOption,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say what would be done; change nothing.")
     ] = False,
@@ -75,7 +74,7 @@ def migrate(
 def backup(
     target: Annotated[Path, typer.Argument(help="Where the copy goes; must not exist.")],
     *,
-    store: _Store = DEFAULT_URL,
+    store: StoreOption,
 ) -> None:
     """Copy a SQLite store as of one moment, while others go on writing.
 
@@ -106,7 +105,7 @@ def backup(
 @db.command()
 def size(
     *,
-    store: _Store = DEFAULT_URL,
+    store: StoreOption,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on one line.")
     ] = False,
@@ -130,7 +129,7 @@ def size(
 @db.command()
 def drop(
     *,
-    store: _Store = DEFAULT_URL,
+    store: StoreOption,
     yes: Annotated[bool, typer.Option("--yes", help="Really remove it.")] = False,
 ) -> None:
     """Remove a store and all work in it. There is no way back.

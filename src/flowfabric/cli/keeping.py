@@ -14,7 +14,7 @@ import typer
 
 from flowfabric.cli import event_loop
 from flowfabric.cli.exits import NOT_AS_EXPECTED
-from flowfabric.cli.stores import DEFAULT_URL, STORE_HELP, named_store
+from flowfabric.cli.stores import NamespaceOption, StoreOption, named_store
 from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.printing import one_line, public_url
 
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_Store = Annotated[str, typer.Option(help=STORE_HELP)]
 _Deep = Annotated[
     bool, typer.Option("--deep", help="Read finished work, payloads, attempts and pages, too.")
 ]
-_Namespace = Annotated[str, typer.Option(help="Whose workers.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
 
-def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
+def sweep(*, store: StoreOption, json: _Json = False) -> None:
     """Run every background duty once and print what each of them repaired.
 
     Engines do this by themselves, all the time; by hand it is for a store without one. What is
@@ -61,7 +59,7 @@ def sweep(*, store: _Store = DEFAULT_URL, json: _Json = False) -> None:
         raise typer.Exit(NOT_AS_EXPECTED)
 
 
-def doctor(*, store: _Store = DEFAULT_URL, deep: _Deep = False, json: _Json = False) -> None:
+def doctor(*, store: StoreOption, deep: _Deep = False, json: _Json = False) -> None:
     """Look through a store and name what is wrong; nothing is repaired.
 
     Every execution that is not over must be claimable, held by a live lease, or name what will
@@ -90,9 +88,7 @@ def doctor(*, store: _Store = DEFAULT_URL, deep: _Deep = False, json: _Json = Fa
         raise typer.Exit(NOT_AS_EXPECTED)
 
 
-def workers(
-    *, store: _Store = DEFAULT_URL, namespace: _Namespace = "default", json: _Json = False
-) -> None:
+def workers(*, store: StoreOption, namespace: NamespaceOption, json: _Json = False) -> None:
     """List the live workers of a namespace: where they run, what they serve, how busy they are.
 
     A worker registers itself and says every ten seconds that it lives; one that was killed is gone

@@ -11,13 +11,37 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-DEFAULT_URL = "sqlite:///flowfabric.db"
+import typer
+
+from flowfabric.settings import (
+    NAMESPACE_SOURCES,
+    STORE_SOURCES,
+    default_namespace,
+    default_store,
+)
+
 STORE_HELP = (
     "A store URL, or `memory`, `sqlite`, `sqlite?synchronous=NORMAL`, `postgres`, `valkey`, "
     "`valkey-cluster` for a private temporary one."
 )
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store", default_factory=default_store, show_default=STORE_SOURCES, help=STORE_HELP
+    ),
+]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        default_factory=default_namespace,
+        show_default=NAMESPACE_SOURCES,
+        help="The namespace to look at.",
+    ),
+]
 
 _PREFIX = "flowfabric-private-"
 
