@@ -1,59 +1,81 @@
-"""`ff worker`: a worker process for the app of a module."""
+"""`ff worker`: worker processes for the app of a module."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from flowfabric.cli.event_loop import run
-from flowfabric.errors import InvalidInput
+from flowfabric.cli.targets import Target, find_app
 
-if TYPE_CHECKING:
-    from flowfabric.app import App
-
-_Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is defined.")]
 _Lanes = Annotated[
     str, typer.Option(help="Lanes to serve, separated by commas; by default those of the tasks.")
 ]
+_Concurrency = Annotated[
+    int | None,
+    typer.Option(min=1, help="Attempts that run at once in a process; by default the app's."),
+]
+_Processes = Annotated[
+    int, typer.Option(min=1, help="Worker processes; one that ends by itself is replaced.")
+]
+_Reload = Annotated[
+    bool,
+    typer.Option("--reload", help="Start again when a Python file below this folder changes."),
+]
+_Supervised = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
 
-def worker(app: _Target, *, lanes: _Lanes = "") -> None:
+def worker(
+    app: Target,
+    context: typer.Context,
+    *,
+    lanes: _Lanes = "",
+    concurrency: _Concurrency = None,
+    processes: _Processes = 1,
+    reload: _Reload = False,
+    supervised: _Supervised = False,
+) -> None:
     """Run the tasks of an app until SIGTERM or SIGINT, then drain.
 
     The module is looked for in the current folder first. With `flowfabric[fast]` installed the
-    worker runs in uvloop.
+    worker runs in uvloop. A second signal ends it without waiting for running attempts.
 
     \b
     Examples:
       ff worker shop:app
-      ff worker shop.tasks:app --lanes mail,reports
+      ff worker shop.tasks:app --lanes mail,reports --concurrency 20
+      ff worker shop:app --processes 4
+      ff worker shop:app --reload
     """
+    if processes > 1 or reload:
+        options = [] if concurrency is None else ["--concurrency", str(concurrency)]
+        command = [app, "--supervised", "--lanes", lanes, *options]
+        _supervise(context, command, processes=processes, reload=reload)
     found = find_app(app)
-    run(found.work(lanes=[lane for lane in lanes.split(",") if lane]))
+    if supervised:
+        from flowfabric.cli.worker_processes import end_with_input
+
+        end_with_input()
+    served = [lane for lane in lanes.split(",") if lane]
+    run(found.work(lanes=served, concurrency=concurrency))
 
 
-def find_app(target: str) -> App:
-    """The app that `module:name` leads to."""
-    from flowfabric.app import App
+def _supervise(context: typer.Context, command: list[str], *, processes: int, reload: bool) -> None:
+    from flowfabric.cli.worker_processes import WorkerProcesses
 
-    module, _, name = target.partition(":")
-    if not module or not name:
-        raise InvalidInput(f"expected MODULE:APP, got {target!r}", field="app", hint="try shop:app")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: object = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise InvalidInput(
-            f"there is no module {error.name!r}", field="app", hint="run it where the module is"
-        ) from error
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, App):
-        raise InvalidInput(f"{target} is no App", field="app", hint="name a flowfabric.App")
-    return found
+    if not reload:
+        # What is wrong with the app is said once, before anything is started.
+        find_app(command[0])
+    root = context.find_root().params
+    logs = ["--log-level", root["log_level"].value, "--log-format", root["log_format"].value]
+
+    async def keep() -> int:
+        folder = Path.cwd() if reload else None
+        return await WorkerProcesses([*logs, "worker", *command], processes, reload=folder).run()
+
+    logging.getLogger("flowfabric.cli").info("starting %s worker processes", processes)
+    raise typer.Exit(asyncio.run(keep()))
