@@ -1,5 +1,9 @@
 """The command as a whole: its names, its help, its way out."""
 
+import os
+import shutil
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -66,6 +70,37 @@ def test_help_teaches_with_an_example(path: tuple[str, ...]) -> None:
     examples = shown.output.partition("Examples:")[2].splitlines()[1:3]
     assert len(examples) == 2
     assert all(line.strip().startswith(" ".join(["ff", *path])) for line in examples)
+
+
+def test_benches_are_not_on_the_first_screen_but_are_named_there() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    commands = shown.partition("Commands:")[2].partition("Exit codes:")[0]
+    assert "doctor" in commands
+    assert "bench" not in commands
+    assert "`ff bench --help`" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"_FF_COMPLETE": "complete_bash", "COMP_WORDS": "ff wor", "COMP_CWORD": "1"},
+        {"_FF_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "ff wor"},
+        {
+            "_FF_COMPLETE": "complete_fish",
+            "_TYPER_COMPLETE_ARGS": "ff wor",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        },
+    ],
+    ids=["bash", "zsh", "fish"],
+)
+def test_shells_complete_commands(asked: dict[str, str], tmp_path: Path) -> None:
+    command = shutil.which("ff", path=str(Path(sys.executable).parent))
+    assert command is not None
+    told = subprocess.run(
+        [command], env=os.environ | asked, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert "workers" in told.stdout
+    assert "doctor" not in told.stdout
 
 
 def test_help_lists_the_options_of_a_bench() -> None:

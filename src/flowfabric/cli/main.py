@@ -26,12 +26,12 @@ HELP = """FlowFabric: work that survives crashes, in Python.
 Examples:
   ff demo                            watch a worker die and its work be finished
   ff worker shop:app                 run the tasks of an app
-  ff bench cycle --store sqlite      measure this machine
   ff db size                         what a store holds and takes
   ff doctor                          what is wrong, if anything
   ff --log-level info --log-format json demo
 
-`flowfabric`, `ff` and `python -m flowfabric` are the same command.
+`flowfabric`, `ff` and `python -m flowfabric` are the same command. `ff bench --help` lists the
+benches that measure this machine.
 """
 
 # Help texts and messages are plain: with a markup mode, a name in brackets would be read as markup.
@@ -39,7 +39,7 @@ app = typer.Typer(
     help=HELP,
     epilog=EXITS_TEXT,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,7 +49,7 @@ app.command()(worker)
 app.command()(workers)
 app.command()(sweep)
 app.command()(doctor)
-app.add_typer(bench)
+app.add_typer(bench, hidden=True)
 app.add_typer(db)
 
 
