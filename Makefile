@@ -33,7 +33,7 @@ QUICK := -m pytest -q $(FIXED) -m 'not lab and not package'
 LOCK := $(BIN)/uv pip compile --quiet --no-config --system-certs --universal --generate-hashes \
 	--no-emit-index-url --no-header --python-version 3.11 $(LOCKFLAGS)
 
-.PHONY: help setup dev-environment demo test test-all check quick long mutants cases statements wheel pythons bench lock clean
+.PHONY: help setup dev-environment demo test test-all check quick long mutants cases statements reference wheel pythons bench lock clean
 # Two verbs at once would make one environment twice.
 .NOTPARALLEL:
 
@@ -48,6 +48,7 @@ help:
 	@echo 'make mutants   plants SAMPLE=100 small faults by SEED=1, and names those that no test sees'
 	@echo 'make cases     coverage of the behaviour catalogue by area'
 	@echo 'make statements  account of the source documents, statement by statement'
+	@echo 'make reference the page of signatures, from the code'
 	@echo 'make wheel     wheel and sdist in dist, built twice and compared'
 	@echo 'make pythons   the quick suite on every Python 3.11 to 3.14 found'
 	@echo 'make bench     machine, versions and measurements as JSON'
@@ -101,6 +102,9 @@ cases: setup
 
 statements: setup
 	@$(BIN)/python tools/statements.py --missing
+
+reference: setup
+	@$(BIN)/python tools/reference.py
 
 # The bytes depend on the sources alone: one date for all files, that of the last commit.
 wheel: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)
