@@ -120,7 +120,8 @@ def _parameters(found: inspect.Signature) -> Iterator[str]:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    kinds: dict[object, str] = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
+    stars = kinds.get(each.kind, "")
     default = "" if each.default is each.empty else f" = {each.default!r}"
     return f"{stars}{each.name}: {_annotation(each.annotation)}{default}"
 
