@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from flowfabric.testing.servers import postgres_server, valkey_cluster, valkey_server
 from tests.schemas import SCHEMAS
@@ -67,6 +69,23 @@ class Servers:
 
 
 SERVERS = Servers()
+
+
+class LastingServer(Protocol):
+    """A server that keeps what it acknowledged, as production does, and can be killed."""
+
+    @property
+    def url(self) -> str: ...
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+
+
+@contextmanager
+def lasting_server(kind: str) -> Iterator[LastingServer]:
+    """One of its own for a test."""
+    started = postgres_server() if kind == "postgres" else valkey_server()
+    with started as server:
+        yield server
 
 
 def store_url(kind: str, path: Path, *, is_new: bool = False) -> str:

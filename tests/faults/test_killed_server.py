@@ -4,43 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
 
 import pytest
 
 from flowfabric import App, Handle, StoreUnavailable
 from flowfabric.core.model import Feed
-from flowfabric.testing.servers import postgres_server, valkey_server
 from tests.app.stage import PATIENCE_SECONDS, running
+from tests.servers import LastingServer, lasting_server
 
 JOBS = 400
 KILL_AFTER = 100
 ALL = 1_000_000
-
-
-class Server(Protocol):
-    """What all private servers can do."""
-
-    @property
-    def url(self) -> str: ...
-    def kill(self) -> None: ...
-    def start(self) -> None: ...
-
-
-@contextmanager
-def server_of(kind: str) -> Iterator[Server]:
-    """One that keeps what it acknowledged, as production does."""
-    started = postgres_server() if kind == "postgres" else valkey_server()
-    with started as server:
-        yield server
-
-
-@pytest.fixture(params=["postgres", "valkey"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with server_of(str(request.param)) as server:
-        yield server
 
 
 async def result_of(handle: Handle[int]) -> int:
@@ -52,7 +26,13 @@ async def result_of(handle: Handle[int]) -> int:
             await asyncio.sleep(0)
 
 
-async def test_work_goes_on_after_a_kill_of_the_server(server: Server) -> None:
+@pytest.mark.parametrize("kind", ["postgres", "valkey"])
+async def test_work_goes_on_after_a_kill_of_the_server(kind: str) -> None:
+    with lasting_server(kind) as server:
+        await work_through_a_kill(server)
+
+
+async def work_through_a_kill(server: LastingServer) -> None:
     app = App(server.url, concurrency=20)
     done: list[int] = []
     half_done = asyncio.Event()

@@ -6,21 +6,26 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import msgspec
 import pytest
 
-from flowfabric.core import leases, lifecycle
+from flowfabric.core import leases, lifecycle, routes
+from flowfabric.core.flow import handover
+from flowfabric.core.flow.round import Round
 from flowfabric.core.ids import ExecutionId, FlowId
-from flowfabric.core.model import Execution, Lease, Value
+from flowfabric.core.model import Claim, Execution, Lease, Value
 from flowfabric.core.retention import Departure, FlowDeparture, Purge, Purged
 from flowfabric.core.transition import Changeset, Transition
+from flowfabric.engine import engine, rounds
 from flowfabric.store import cursor
 from flowfabric.store.memory import MemoryStore
 from flowfabric.store.memory_flows import FlowBook
 from flowfabric.testing.simulation import play
 from flowfabric.testing.simulation.__main__ import main, told
+from flowfabric.testing.simulation.programs import TASKS
+from flowfabric.testing.simulation.wishes import HOME, LANES
 from tests.conftest import Size
 
 # Seeds, and store calls of each before peace is made. A long run is a million calls and more.
@@ -28,7 +33,16 @@ SIZES: dict[Size, tuple[Sequence[int], int]] = {
     "small": ((1, 2), 2_000),
     "long": (range(1, 45), 25_000),
 }
-TROUBLE = {"killed", "stopped", "error", "reply lost", "delayed", "hint lost", "hint late"}
+TROUBLE = {
+    "killed",
+    "stopped",
+    "error",
+    "reply lost",
+    "delayed",
+    "hint lost",
+    "hint late",
+    "deployed",
+}
 
 
 @pytest.mark.lab
@@ -48,6 +62,8 @@ def test_nothing_is_lost_doubled_or_stuck_whatever_goes_wrong(
         progress(f"seed {seed}, {calls} calls")
     assert calls >= len(seeds) * steps
     assert faults.keys() >= TROUBLE
+    assert counts["unserved"] > 0
+    assert counts["handed back unread"] > 0
     assert counts["purged"] >= counts["flows"] > 0
     sys.stdout.write(f"{calls} calls of the store: {dict(counts)}, {dict(faults)}\n")
 
@@ -130,8 +146,45 @@ def age_of_a_decision_taken_for_skew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cursor, "arriving_ms", arriving_ms)
 
 
+def claim_of_any_task(patch: pytest.MonkeyPatch) -> None:
+    def routes_of(lanes: Sequence[str], tasks: Sequence[str]) -> tuple[str, ...]:
+        return routes.routes_of(tuple(lanes), TASKS)
+
+    patch.setattr(engine, "routes_of", routes_of)
+
+
+def handover_of_any_task(patch: pytest.MonkeyPatch) -> None:
+    rightly = handover.hand_over
+
+    def hand_over(
+        work: Round, ask: Claim, limit: int, among: Container[ExecutionId]
+    ) -> list[Execution]:
+        every = routes.routes_of((*LANES, HOME), TASKS)
+        return rightly(work, msgspec.structs.replace(ask, routes=every), limit, among)
+
+    patch.setattr(rounds, "hand_over", hand_over)
+
+
+def unread_work_that_fails(patch: pytest.MonkeyPatch) -> None:
+    rightly = lifecycle.delay
+
+    def delay(lease: Lease, now_ms: int, until_ms: int | None, *, unread: str = "") -> Transition:
+        if unread:
+            return lifecycle.fail(lease, now_ms, lifecycle.Failure(unread, fatal=True))
+        return rightly(lease, now_ms, until_ms)
+
+    patch.setattr(lifecycle, "delay", delay)
+
+
+def unread_work_that_rests_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def unread_pause_ms(row: Execution, now_ms: int) -> int:
+        return 100 * lifecycle.UNREAD_PAUSE_MAX_MS
+
+    patch.setattr(lifecycle, "unread_pause_ms", unread_pause_ms)
+
+
 # One that takes luck is looked for where it is known to be; any seed may find it.
-FIRST_SEED = {"purge_of_what_has_changed": 23}
+FIRST_SEED = {"purge_of_what_has_changed": 3, "handover_of_any_task": 3}
 
 
 @pytest.mark.lab
@@ -145,6 +198,10 @@ FIRST_SEED = {"purge_of_what_has_changed": 23}
         end_without_a_line,
         cancelled_work_that_can_be_given_back,
         age_of_a_decision_taken_for_skew,
+        claim_of_any_task,
+        handover_of_any_task,
+        unread_work_that_fails,
+        unread_work_that_rests_for_ever,
     ],
 )
 def test_a_planted_fault_is_found_and_found_again(

@@ -46,6 +46,11 @@ class Delayed(msgspec.Struct, frozen=True, gc=False):
     unread: str = ""
 
 
+def hand_back_unread(lease: Lease, now_ms: int, why: str) -> Delayed:
+    """Hand work back that a worker cannot read: another version of the program may."""
+    return Delayed(lease, now_ms + lifecycle.unread_pause_ms(lease.head, now_ms), unread=why)
+
+
 class Released(msgspec.Struct, frozen=True, gc=False):
     """Hand the work back; somebody goes on with it as soon as possible."""
 

@@ -1,9 +1,9 @@
-"""The crash lab: processes that work on one file until they are killed.
+"""The crash lab: processes that work on one store until they are killed.
 
-`python -m flowfabric.testing.crash FILE SEED TICK` submits, claims and finishes for ever and says
-on standard output what the store has acknowledged, one line each. Whoever started it kills it at
-a line of its choice, or it kills itself in the middle of a statement; what was said before must
-be in the file afterwards, and nothing twice.
+`python -m flowfabric.testing.crash URL SEED TICK AHEAD_MS` submits, claims, appends and finishes
+for ever and says on standard output what the store has acknowledged, one line each. It is killed
+from outside at some line, or kills itself in the middle of a statement, or with half of a message
+to the server sent; what was said before must be in the store afterwards, and nothing twice.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pkgutil import resolve_name
+from time import monotonic
 from typing import NamedTuple
 from unittest.mock import patch
 
 from flowfabric.core.documents import Document, PutDone, change, create, written
-from flowfabric.core.entries import Append, Appended, Entry
+from flowfabric.core.entries import Entry
 from flowfabric.core.ids import RANDOM_BITS, ExecutionId, execution_id, uuid7
 from flowfabric.core.lifecycle import Failure, Order
 from flowfabric.core.model import Lease
 from flowfabric.core.policy import Fixed, Policy, RetryPolicy, encode_policy
-from flowfabric.core.transition import Held
+from flowfabric.engine.conflict import persistently
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Completed, Delayed, Failed, Outcome, Released
-from flowfabric.store.sqlite import SqliteStore
+from flowfabric.errors import StoreUnavailable
+from flowfabric.store import open_store
+from flowfabric.store.clock import Clock, SystemClock
 from flowfabric.store.sqlite.file import connect
 from flowfabric.testing.picture import DOCUMENT_KINDS, DOCUMENT_WORDS, TOPICS
 
@@ -43,6 +47,10 @@ LANE = "crash"
 TASK = "work"
 TTL_MS = 5_000
 STEPS_PER_TICK = 200
+# How every message to a server leaves this process.
+SEND = "asyncio.selector_events._SelectorSocketTransport.write"
+# So long a process asks a store that does not answer; far longer than a server needs to start.
+UNANSWERED_SECONDS = 120.0
 
 _POLICY = encode_policy(Policy(retry_policy=RetryPolicy(max_retries=5, backoff=Fixed(delay_ms=1))))
 
@@ -62,43 +70,60 @@ def result_of(id: ExecutionId, epoch: int) -> bytes:
     return f"{id} {epoch}".encode()
 
 
-async def work(path: str, seed: int) -> None:
-    """Work until killed."""
+class LaterClock:
+    """The system's clock, ahead by so much: a store that has seen a time does not go back."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._system = SystemClock()
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._system.now_ms() + self._ahead_ms
+
+
+async def work(url: str, seed: int, clock: Clock) -> None:
+    """Work until killed, whatever becomes of the server meanwhile."""
     chance = random.Random(seed)
-    engine = Engine(SqliteStore(path))
+    engine = Engine(open_store(url, clock=clock), clock=clock)
     await engine.open()
     document: Document | None = None
+    answered_at = monotonic()
     while True:
-        await _submit(engine, chance)
-        document = await _put(engine, f"crash-{seed}", document)
-        leases = await engine.claim(
-            (LANE,),
-            chance.randint(1, 40),
-            tasks=(TASK,),
-            worker=f"crash-{seed}",
-            token=secrets.token_hex(16),
-            ttl_ms=TTL_MS,
-        )
-        await _append(engine, leases)
-        await _finish(engine, leases, chance)
+        try:
+            await _submit(engine, chance)
+            document = await _put(engine, f"crash-{seed}", document)
+            await _work_off(engine, chance, f"crash-{seed}")
+            answered_at = monotonic()
+        except StoreUnavailable:
+            if monotonic() > answered_at + UNANSWERED_SECONDS:
+                raise
+
+
+async def _work_off(engine: Engine, chance: random.Random, worker: str) -> None:
+    leases = await engine.claim(
+        (LANE,),
+        chance.randint(1, 40),
+        tasks=(TASK,),
+        worker=worker,
+        token=secrets.token_hex(16),
+        ttl_ms=TTL_MS,
+    )
+    await _append(engine, leases)
+    await _finish(engine, leases, chance)
 
 
 async def _append(engine: Engine, leases: list[Lease]) -> None:
     """Two entries for each, written together: half of them is a fault."""
-    batch = [
-        Append(
-            lease.id,
-            Held(lease.epoch, lease.token),
-            tuple(Entry(TOPICS[0], f"{lease.epoch} {half}", b"half", half) for half in range(2)),
-        )
-        for lease in leases
-    ]
-    answers = await engine.store.append(batch, engine.clock.now_ms())
+    answers = await engine.append([(lease, _halves(lease.epoch)) for lease in leases])
     _say(
         f"{APPENDED} {lease.id} {lease.epoch}"
-        for lease, answer in zip(leases, answers, strict=True)
-        if isinstance(answer, Appended)
+        for lease, is_kept in zip(leases, answers, strict=True)
+        if is_kept
     )
+
+
+def _halves(epoch: int) -> tuple[Entry, ...]:
+    return tuple(Entry(TOPICS[0], f"{epoch} {half}", b"half", half) for half in range(2))
 
 
 async def _put(engine: Engine, name: str, seen: Document | None) -> Document | None:
@@ -109,7 +134,7 @@ async def _put(engine: Engine, name: str, seen: Document | None) -> Document | N
         put = create(DOCUMENT_KINDS[0], engine.namespace, name, body=b"", words=words)
     else:
         put = change(seen, body=b"", words=words, due_ms=now_ms)
-    (answer,) = await engine.store.put([put], now_ms)
+    (answer,) = await persistently(engine.clock, lambda _: engine.store.put([put], now_ms))
     document = written(put, now_ms)
     if isinstance(answer, PutDone):
         _say([f"{PUT} {name} {answer.rev}"])
@@ -163,23 +188,26 @@ def _say(lines: Iterable[str]) -> None:
 
 
 class Victim(NamedTuple):
-    """A process and its death: killed when it has said so many lines, or by itself at a tick."""
+    """A process and its death: killed when it has said so many lines, or by itself at a tick.
+    `halfway` is called when it has said half of them."""
 
     seed: int
     lines: int = 0
     tick: int = 0
+    halfway: Callable[[], None] | None = None
 
 
-def run_and_kill(path: str, victims: Sequence[Victim]) -> Acknowledged:
-    """Run them side by side until all are dead; answers what they had been told by then."""
+def run_and_kill(url: str, victims: Sequence[Victim], ahead_ms: int = 0) -> Acknowledged:
+    """Run them side by side, with clocks that are ahead by so much, until all are dead; answers
+    what they had been told by then."""
     with ThreadPoolExecutor(len(victims)) as pool:
-        said = list(pool.map(lambda victim: _follow(path, victim), victims))
+        said = list(pool.map(lambda victim: _follow(url, victim, ahead_ms), victims))
     return _acknowledged([line for heard in said for line in heard])
 
 
-def _follow(path: str, victim: Victim) -> list[str]:
-    command = [sys.executable, "-m", "flowfabric.testing.crash", path]
-    command += [str(victim.seed), str(victim.tick)]
+def _follow(url: str, victim: Victim, ahead_ms: int) -> list[str]:
+    command = [sys.executable, "-m", "flowfabric.testing.crash", url]
+    command += [str(victim.seed), str(victim.tick), str(ahead_ms)]
     heard: list[str] = []
     with subprocess.Popen(
         command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -188,6 +216,8 @@ def _follow(path: str, victim: Victim) -> list[str]:
             # A last line without its end was cut off by the kill: it acknowledges nothing.
             if line.endswith("\n"):
                 heard.append(line.strip())
+            if victim.halfway is not None and len(heard) == victim.lines // 2:
+                victim.halfway()
             if len(heard) == victim.lines:
                 process.kill()
     if process.returncode != -signal.SIGKILL:
@@ -213,7 +243,8 @@ def _acknowledged(lines: list[str]) -> Acknowledged:
 
 
 def die_at(tick: int) -> None:
-    """Kill this process inside the store: ticks are beginnings of statements and steps in them."""
+    """Kill this process inside the store. Ticks of a file are beginnings of statements and steps in
+    them; ticks of a server are messages, of which the last is sent by half."""
     left = count(tick, -1)
 
     def count_down(*_: object) -> int:
@@ -227,13 +258,21 @@ def die_at(tick: int) -> None:
         connection.set_progress_handler(count_down, STEPS_PER_TICK)
         return connection
 
+    def send(transport: object, message: bytes) -> None:
+        half = len(message) // 2
+        whole(transport, message[:half])
+        count_down()
+        whole(transport, message[half:])
+
+    whole: Callable[[object, bytes], None] = resolve_name(SEND)
     patch("flowfabric.store.sqlite.store.connect", fatal).start()
+    patch(SEND, send).start()
 
 
-def main(path: str, seed: str, tick: str) -> None:
+def main(url: str, seed: str, tick: str, ahead_ms: str) -> None:
     if int(tick):
         die_at(int(tick))
-    asyncio.run(work(path, int(seed)))
+    asyncio.run(work(url, int(seed), LaterClock(int(ahead_ms))))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from flowfabric.core import names
 from flowfabric.core.carried import Carrier
 from flowfabric.core.flow.inputs import Passed
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.lifecycle import Failure, unread_pause_ms
+from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.core.routes import is_served, routes_of
 from flowfabric.core.transition import BATCH_LIMIT
@@ -24,7 +24,7 @@ from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.hints import Hint
 from flowfabric.engine.inputs import Inputs
-from flowfabric.engine.outcomes import Delayed, Failed, Follow, Outcome, Released
+from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released, hand_back_unread
 from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.version import VERSION
@@ -353,9 +353,7 @@ class Worker:
         except UnreadArguments as error:
             # Of another version of the program, while a deploy is half done: one that can read
             # them goes on.
-            now_ms = self._engine.clock.now_ms()
-            until_ms = now_ms + unread_pause_ms(lease.head, now_ms)
-            return Delayed(lease, until_ms, unread=str(error))
+            return hand_back_unread(lease, self._engine.clock.now_ms(), str(error))
         finally:
             self._restorer.leave(entered, lease)
 

@@ -23,6 +23,7 @@ from flowfabric.testing.simulation.clients import Client
 from flowfabric.testing.simulation.engines import begin_engine
 from flowfabric.testing.simulation.ledger import Broken
 from flowfabric.testing.simulation.process import Process
+from flowfabric.testing.simulation.rollout import Rollout
 from flowfabric.testing.simulation.timeline import Timeline
 from flowfabric.testing.simulation.wishes import HOME, LANES, Wishes
 from flowfabric.testing.simulation.workers import Worker
@@ -32,6 +33,7 @@ ENGINES, WORKERS, CLIENTS = 2, 2, 2
 REST_SECONDS = 5.0
 PEACE_SECONDS = 1_800.0
 COMES_BACK_SECONDS = 10.0
+WORKING = ("worker", "app")
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +119,6 @@ def _listening(world: World) -> Iterator[None]:
         logger.setLevel(was[1])
 
 
-def _begin_worker(process: Process) -> None:
-    Worker(process).begin()
-
-
 class Stage:
     """Who is there, and what happens when."""
 
@@ -128,6 +126,7 @@ class Stage:
         self._world = world
         self._steps = steps
         self._wishes = Wishes(world)
+        self._rollout = Rollout(world, WORKING)
         self._lives: Counter[str] = Counter()
         self._is_open = True
 
@@ -135,10 +134,11 @@ class Stage:
         for number in range(ENGINES):
             self._enter(f"engine-{number}", begin_engine)
         for number in range(WORKERS):
-            self._enter(f"worker-{number}", _begin_worker)
+            self._enter(f"worker-{number}", partial(self._begin_worker, number))
         self._enter("app-0", self._begin_app)
         for number in range(CLIENTS):
             self._enter(f"client-{number}", self._begin_client)
+        self._world.begin(self._rollout.run())
         await self._world.has_done(self._steps)
         await self._make_peace()
         await self._until(self._is_over, "is not over")
@@ -150,14 +150,19 @@ class Stage:
         await self._require_nothing_left()
         self._require_nothing_lost()
 
+    def _begin_worker(self, number: int, process: Process) -> None:
+        Worker(process, self._rollout.share(number, WORKERS)).begin()
+
     def _begin_client(self, process: Process) -> None:
         Client(process, self._wishes).begin()
 
     def _begin_app(self, process: Process) -> None:
-        """Everything in one process: what is submitted here may be worked on without a look."""
+        """Everything in one process: what is submitted here may be worked on without a look. In
+        peace it keeps to its own lane, so that each worker has to do its share."""
         engine = Engine(process.store, clock=process.clock)
         begin_engine(process, engine.known)
-        Worker(process, engine, (*LANES, HOME)).begin()
+        lanes = (*LANES, HOME) if self._is_open else (HOME,)
+        Worker(process, self._rollout.program(), engine, lanes).begin()
         Client(process, Wishes(self._world, (HOME,)), engine).begin()
 
     def _enter(self, role: str, begin: Callable[[Process], None]) -> None:
@@ -178,6 +183,7 @@ class Stage:
         world = self._world
         world.calm_down()
         self._is_open = False
+        self._rollout.finish()
         for process in list(world.processes.values()):
             if process.name.startswith("client"):
                 process.end()
@@ -189,7 +195,8 @@ class Stage:
         for row in list(world.store.rows.values()):
             if row.paused:
                 with suppress(Refused, NotFound):
-                    await engine.unblock(row.id, Reason.PAUSED_BY_OPERATOR)
+                    paused, request = Reason.PAUSED_BY_OPERATOR, world.request()
+                    await engine.unblock(row.id, paused, request=request)
         self._world.begin(self._give_up_waiting(engine))
 
     async def _give_up_waiting(self, engine: Engine) -> None:
@@ -198,7 +205,8 @@ class Stage:
             await self._world.timeline.rest(REST_SECONDS)
             for id in self._world.store.waiting_for_replays():
                 with suppress(Refused, NotFound):
-                    await engine.cancel(id, "nobody replays what it waits for")
+                    why = "nobody replays what it waits for"
+                    await engine.cancel(id, why, request=self._world.request())
 
     async def _until(self, problems: Callable[[], list[str]], otherwise: str) -> None:
         end = self._world.timeline.time() + PEACE_SECONDS
@@ -217,7 +225,12 @@ class Stage:
         ]
         flows = [flow for id in store.flow_ids if (flow := store.flow_of(id)) is not None]
         unsettled = [flow for flow in flows if flow.is_open and not flow.settled]
-        return [*open_rows, *(f"flow {flow.id} ({flow})" for flow in unsettled)]
+        # Not all of the record: the tokens of requests in it are drawn by chance.
+        flows_said = [
+            f"flow {flow.id} ({flow.state}, {flow.ended} of {flow.total} ended, due {flow.due_ms})"
+            for flow in unsettled
+        ]
+        return [*open_rows, *flows_said]
 
     def _is_staged(self, flow: str) -> bool:
         store = self._world.store

@@ -57,9 +57,9 @@ class Process:
         for task in list(self.tasks):
             task.cancel()
 
-    def kill(self) -> None:
+    def kill(self, fault: str = "killed") -> None:
         if not self.is_dead:
-            self.world.hit("killed")
+            self.world.hit(fault)
             self.end()
             self._on_death()
 

@@ -52,7 +52,7 @@ class WatchedStore(MemoryStore):
             is_handed_over = before.state is State.BLOCKED_DEPENDENCIES and not row.deps_open
             is_free = before.state in CLAIMABLE or is_handed_over
             _require(is_free, row, f"was claimed while {before.state}")
-            self._ledger.leased(row.id, row.epoch, row.lease_token)
+            self._ledger.leased(row)
         elif row.state is State.ACTIVE:
             same = (row.lease_token, row.epoch) == (before.lease_token, before.epoch)
             _require(same, row, "changed hands without being free in between")
@@ -75,7 +75,9 @@ class WatchedStore(MemoryStore):
         super()._write(transition, now_ms)
         row = self._rows[transition.id]
         is_loss = before.state is State.ACTIVE and row.state is not State.ACTIVE
-        if is_loss and not isinstance(guard, Held):
+        if is_loss and isinstance(guard, Held):
+            self._ledger.handed_back(before, row, self._payloads[row.id])
+        elif is_loss:
             _require(row.epoch > before.epoch, row, "lost its lease and keeps its epoch")
 
     def _commit(self, changes: Changeset, now_ms: int) -> bool:

@@ -27,7 +27,8 @@ from flowfabric.core.policy import (
     encode_policy,
 )
 from flowfabric.core.policy import Policy as Rules
-from flowfabric.testing.build import KIND, NAMESPACE
+from flowfabric.testing.build import NAMESPACE
+from flowfabric.testing.simulation.programs import TASKS, VERSIONS, payload_of
 from flowfabric.testing.simulation.world import World
 
 LANES = ("main", "side")
@@ -64,8 +65,8 @@ class Wishes:
             id=id or execution_id(chance.randrange(4), self.uuid()),
             namespace=NAMESPACE,
             lane=chance.choice(self._lanes),
-            kind=KIND,
-            payload=b"{}",
+            kind=chance.choice(TASKS),
+            payload=payload_of(chance.choice(VERSIONS)),
             priority=chance.choice((0, 0, 0, 5, -5)),
             policy=self._rules(),
             delay_until_ms=now_ms + chance.randint(0, 20_000) if chance.random() < 0.2 else None,

@@ -13,11 +13,19 @@ from flowfabric.core.model import Lease
 from flowfabric.core.routes import is_served, routes_of
 from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.outcomes import Completed, Delayed, Failed, Follow, Outcome, Released
+from flowfabric.engine.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    Follow,
+    Outcome,
+    Released,
+    hand_back_unread,
+)
 from flowfabric.errors import LeaseLost, NotFound, Refused, StoreUnavailable
 from flowfabric.store.hints import Hint
-from flowfabric.testing.build import KIND
 from flowfabric.testing.simulation.process import Process
+from flowfabric.testing.simulation.programs import Program
 from flowfabric.testing.simulation.wishes import LANES
 from flowfabric.worker.finisher import Finisher
 
@@ -32,11 +40,16 @@ class Worker:
     """One worker, from its start to its death; `engine` if it shares one with others."""
 
     def __init__(
-        self, process: Process, engine: Engine | None = None, lanes: Sequence[str] = LANES
+        self,
+        process: Process,
+        program: Program,
+        engine: Engine | None = None,
+        lanes: Sequence[str] = LANES,
     ) -> None:
         self._process = process
         self._lanes = tuple(lanes)
-        self._tasks = (KIND,)
+        self._program = program
+        self._tasks = program.tasks
         self._routes = frozenset(routes_of(self._lanes, self._tasks))
         self._world = process.world
         self._chance = process.world.chance
@@ -48,6 +61,7 @@ class Worker:
         self._ttl_ms = self._chance.choice(TTLS_MS)
 
     def begin(self) -> None:
+        self._world.ledger.programs[self._process.name] = self._program
         self._engine.known.begin()
         self._process.hints.subscribe(self._hear)
         self._process.begin(self._finisher.run())
@@ -121,6 +135,9 @@ class Worker:
             if self._world.happens(dials.forgotten):
                 return None
             lease = await self._engine.start(lease)
+        if not self._program.reads(lease.payload):
+            why = "arguments: of another version"
+            return hand_back_unread(lease, self._engine.clock.now_ms(), why)
         left = chance.choice((0.0, 0.1, 1.0, 3.0, 3.0, 20.0)) * chance.random()
         renews = not self._world.happens(dials.unrenewed)
         while left > 0:
