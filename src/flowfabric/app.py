@@ -39,7 +39,9 @@ from flowfabric.printing import public_url
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Task, policy_text
 from flowfabric.worker.codec import decode_any
+from flowfabric.worker.conversion import Conversion
 from flowfabric.worker.handler import Handler
+from flowfabric.worker.type_hooks import TypeHook
 from flowfabric.worker.worker import Worker
 
 R = TypeVar("R")
@@ -64,7 +66,8 @@ class App:
     `url` says where work is kept: `sqlite:///file.db` (durable, for several processes) or
     `memory://` (gone with the process). Nothing is opened before it is used. `intervals`: how
     often background duties sweep, by name; 0 switches one off. `carrier`: takes context variables
-    (trace ids, a tenant) from the submitter to the attempt.
+    (trace ids, a tenant) from the submitter to the attempt. `types`: how types of your own travel
+    as arguments and results.
     """
 
     def __init__(
@@ -79,7 +82,9 @@ class App:
         intervals: Intervals = NO_INTERVALS,
         store: Store | None = None,
         carrier: Carrier | None = None,
+        types: Iterable[TypeHook] = (),
     ) -> None:
+        self._conversion = Conversion(types)
         self.engine = Engine(store or open_store(_text(url, "url")), namespace=namespace)
         self._shown_store = type(store).__name__ if store else public_url(url)
         self._handlers: dict[str, Handler] = {}
@@ -158,7 +163,8 @@ class App:
         )
 
         def register(function: Callable[..., object]) -> Task[object]:
-            handler = Handler(names.task_name(name or _name_of(function)), function)
+            checked = names.task_name(name or _name_of(function))
+            handler = Handler(checked, function, self._conversion)
             if handler.name in self._handlers:
                 raise InvalidInput(
                     f"there is a task {handler.name!r} already", field="name", hint="rename one"
