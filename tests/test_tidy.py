@@ -205,7 +205,7 @@ def test_every_sql_statement_is_used() -> None:
 LONG = "x = 1\n" * 501
 LONG_BODY = "def f():\n" + "    x = 1\n" * 60
 LONG_SQL = "-- name: claim\n-- Takes rows.\n" + "SELECT 1\n" * 60
-MANY = "__all__ = " + repr([f"name_{number}" for number in range(40)])
+MANY = "__all__ = " + repr([f"name_{number}" for number in range(50)])
 LOCKED = f"rich==15.0.0 \\\n    --hash=sha256:{'0' * 64}\n    # via typer\n"
 HOST = "pypi" + ".org"
 PLANTED: list[tuple[Rule, str, str]] = [

@@ -40,6 +40,7 @@ from flowfabric.graph import Graph, Node
 from flowfabric.task import Call, Task
 from flowfabric.version import VERSION
 from flowfabric.worker.context import Context
+from flowfabric.worker.type_hooks import TypeHook
 
 logging.getLogger("flowfabric").addHandler(logging.NullHandler())
 
@@ -84,5 +85,6 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "TaskError",
+    "TypeHook",
     "__version__",
 ]

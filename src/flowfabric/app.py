@@ -40,7 +40,9 @@ from flowfabric.settings import default_namespace, default_store
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Task, policy_text
 from flowfabric.worker.codec import decode_any
+from flowfabric.worker.conversion import Conversion
 from flowfabric.worker.handler import Handler
+from flowfabric.worker.type_hooks import TypeHook
 from flowfabric.worker.worker import Worker
 
 R = TypeVar("R")
@@ -67,7 +69,7 @@ class App:
     project count: `FLOWFABRIC_STORE` and `FLOWFABRIC_NAMESPACE`, then `flowfabric.toml`. Nothing
     is opened before it is used. `intervals`: how often background duties sweep, by name; 0
     switches one off. `carrier`: takes context variables (trace ids, a tenant) from the submitter
-    to the attempt.
+    to the attempt. `types`: how types of your own travel as arguments and results.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class App:
         intervals: Intervals = NO_INTERVALS,
         store: Store | None = None,
         carrier: Carrier | None = None,
+        types: Iterable[TypeHook] = (),
     ) -> None:
+        self._conversion = Conversion(types)
         url = default_store() if url is None else _text(url, "url")
         namespace = default_namespace() if namespace is None else namespace
         self.engine = Engine(store or open_store(url), namespace=namespace)
@@ -163,7 +167,8 @@ class App:
         )
 
         def register(function: Callable[..., object]) -> Task[object]:
-            handler = Handler(names.task_name(name or _name_of(function)), function)
+            checked = names.task_name(name or _name_of(function))
+            handler = Handler(checked, function, self._conversion)
             if handler.name in self._handlers:
                 raise InvalidInput(
                     f"there is a task {handler.name!r} already", field="name", hint="rename one"

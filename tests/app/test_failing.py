@@ -266,7 +266,7 @@ class _Nowhere(dt.tzinfo):
 
 
 UNSTORABLE: dict[str, tuple[Callable[[], object], str]] = {
-    "no JSON": (object, "Encoding objects of type object is unsupported"),
+    "no JSON": (object, "object has no JSON form"),
     "itself": (_circle, "recursion"),
     "too large": (lambda: "x" * (1 << 20), "over the limit"),
     "no number": (lambda: [float("nan")], "is nan, which cannot be stored"),

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from flowfabric.errors import InvalidInput
 from flowfabric.worker.codec import ResultCodec
-from flowfabric.worker.faithful import Difference, difference, shape_of
+from flowfabric.worker.faithful import Difference, difference
+from flowfabric.worker.shapes import shape_of
 
 NAN, INF = float("nan"), float("inf")
 quick = settings(max_examples=50, deadline=None)
@@ -246,7 +247,7 @@ WRONG: dict[str, tuple[object, object, tuple[str, str]]] = {
     "text": (int, "three", ("result", "expected int, got str")),
     "nothing": (int, None, ("result", "expected int, got NoneType")),
     "something": (type(None), 5, ("result", "expected NoneType, got int")),
-    "a list of others": (list[int], [1, "2"], ("result", "expected list[int], got list")),
+    "a list of others": (list[int], [1, "2"], ("result[1]", "expected list[int], got list")),
     "no number": (float, NAN, ("result", "is nan")),
     "no number in a list": (list[float], [0.5, INF], ("result[1]", "is inf")),
     "a number, perhaps": (float | None, NAN, ("result", "is nan")),

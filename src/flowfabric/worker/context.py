@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import cached_property
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.errors import InvalidInput
 from flowfabric.worker.attempt_log import AttemptLog, AttemptLogger
-
-Progress = Callable[[Lease, int | None, str | None], Awaitable[None]]
+from flowfabric.worker.progress import Progress
 
 
 class Context:
@@ -49,13 +48,15 @@ class Context:
         """When the execution must have ended, if there is such a time."""
         return self._lease.head.deadline_ms
 
-    async def progress(self, pct: int | None = None, message: str | None = None) -> None:
+    def progress(self, pct: int | None = None, message: str | None = None) -> Awaitable[None]:
         """Say how far it is, for people who watch; what is not said stays as it was.
 
+        `await ctx.progress(50)` in an async task; in a plain function the call alone does it.
         `pct` is a whole number from 0 to 100. Raises `LeaseLost` when the work is not yours
-        any more.
+        any more, and `ExecutionNotActive` when it was ended.
         """
-        await self._progress(self._lease, _whole(pct), None if message is None else str(message))
+        text = None if message is None else str(message)
+        return self._progress(self._lease, _whole(pct), text)
 
 
 def _whole(pct: object) -> int | None:

@@ -4,21 +4,23 @@ JSON has few types. What it cannot say (a set, a date, a record, a number that i
 arrive as something else without a word; only an annotation says what to make of it again. So what
 was written is read as it will be read later, and compared. Where an annotation names the type, the
 plain form of it (a dict for a dataclass, a list for a tuple, text for a date) may be given as well.
+Of a type with a hook, what its hook writes is compared: only the hook knows what belongs to it.
 
 Nothing is encoded or decoded here.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
 from typing import NamedTuple
 
-import msgspec
-from msgspec import inspect
+from flowfabric.worker import pydantic_values
+from flowfabric.worker.conversion import Conversion
+from flowfabric.worker.parts import leaves, parts
+from flowfabric.worker.shapes import NO_HOOKS, Shape
 
 # JSON has these: what is exactly of such a type arrives as it is, if its type does.
 SCALARS = frozenset({int, float, str, bool, type(None)})
@@ -29,44 +31,6 @@ _SETS = (set, frozenset)
 _SEQUENCES = (list, tuple)
 _LISTED = (list, tuple, set, frozenset)
 _LOST = object()
-# What is of such a type is equal only to what arrives as well as it went.
-_COMPARED = (
-    inspect.NoneType,
-    inspect.BoolType,
-    inspect.IntType,
-    inspect.FloatType,
-    inspect.StrType,
-    inspect.BytesType,
-    inspect.DateTimeType,
-    inspect.DateType,
-    inspect.TimeType,
-    inspect.TimeDeltaType,
-    inspect.UUIDType,
-    inspect.DecimalType,
-    inspect.LiteralType,
-    inspect.ListType,
-    inspect.SetType,
-    inspect.FrozenSetType,
-    inspect.TupleType,
-    inspect.VarTupleType,
-    inspect.DictType,
-    inspect.UnionType,
-)
-_IN_JSON = (
-    inspect.NoneType,
-    inspect.BoolType,
-    inspect.IntType,
-    inspect.FloatType,
-    inspect.StrType,
-    inspect.LiteralType,
-    inspect.ListType,
-    inspect.TypedDictType,
-    inspect.UnionType,
-    # A value that no annotation describes is checked to be plain before it is stored.
-    inspect.AnyType,
-    inspect.CustomType,
-)
-_UNKNOWN = (inspect.AnyType, inspect.RawType, inspect.CustomType)
 
 
 class Difference(NamedTuple):
@@ -77,38 +41,24 @@ class Difference(NamedTuple):
     hint: str = "annotate it with the type that it has, or use JSON values"
 
 
-class Shape(NamedTuple):
-    """What an annotation says: about everything inside, in types that compare exactly, in types
-    that need no annotation."""
-
-    is_declared: bool
-    is_compared: bool
-    is_plain: bool
-
-
-def shape_of(kind: object) -> Shape:
-    found = list(_types(inspect.type_info(kind), set()))
-    return Shape(
-        is_declared=not any(isinstance(each, _UNKNOWN) for each in found),
-        is_compared=all(isinstance(each, _COMPARED) for each in found),
-        is_plain=all(map(_needs_no_annotation, found)),
-    )
-
-
-def _needs_no_annotation(info: inspect.Type) -> bool:
-    if isinstance(info, inspect.DictType):
-        return isinstance(info.key_type, inspect.StrType | inspect.AnyType)
-    return isinstance(info, _IN_JSON)
-
-
-def difference(given: object, back: object, shape: Shape, path: str) -> Difference | None:
+def difference(
+    given: object, back: object, shape: Shape, path: str, *, conversion: Conversion = NO_HOOKS
+) -> Difference | None:
     """None when the value has come back as it went in, or as its annotation says."""
     kind = type(given)
     if kind is type(back) and kind in SCALARS:
         return None
-    if (shape.is_compared or _is_plain(given)) and given == back:
+    if (shape.is_compared or _is_plain(given)) and _equal(given, back):
         return None
-    return _Look(shape.is_declared).at(given, back, path)
+    return _Look(shape.is_declared, conversion).at(given, back, path)
+
+
+def _equal(given: object, back: object) -> bool:
+    """Types of the user's may be compared in ways of their own."""
+    try:
+        return bool(given == back)
+    except Exception:
+        return False
 
 
 def _is_plain(value: object) -> bool:
@@ -122,9 +72,9 @@ def _is_plain(value: object) -> bool:
     return True
 
 
-def endless(value: object, path: str) -> Difference | None:
+def endless(value: object, path: str, conversion: Conversion = NO_HOOKS) -> Difference | None:
     """The first number in it that is not finite."""
-    for place, leaf in _leaves(msgspec.to_builtins(value), path):
+    for place, leaf in leaves(conversion.plain(value), path):
         if isinstance(leaf, float) and leaf - leaf != 0:
             return _not_finite(place, leaf)
     return None
@@ -133,8 +83,9 @@ def endless(value: object, path: str) -> Difference | None:
 class _Look:
     """Compares part by part. `is_declared`: an annotation says what every part is to be."""
 
-    def __init__(self, is_declared: bool) -> None:
+    def __init__(self, is_declared: bool, conversion: Conversion) -> None:
         self._is_declared = is_declared
+        self._conversion = conversion
 
     def at(self, given: object, back: object, path: str) -> Difference | None:
         if isinstance(given, float) and back is None:
@@ -145,6 +96,8 @@ class _Look:
 
     def _may_become(self, given: object, back: object) -> bool:
         """Whether what arrives is what the annotation makes of the given value's plain form."""
+        if pydantic_values.is_model(type(back)) or self._conversion.has_hook(type(back)):
+            return type(given) in _PLAIN
         if isinstance(back, Enum):
             return not isinstance(given, Enum)
         if isinstance(given, bool | None) or isinstance(back, bool | None):
@@ -153,14 +106,18 @@ class _Look:
             return isinstance(back, int | float | Decimal)
         if type(given) is str:
             return not isinstance(back, (*_BYTES, *_LISTED, dict))
-        if _parts(back) is not None:
+        if parts(back) is not None:
             return type(given) is dict or type(given) in _SEQUENCES
         if type(given) is list:
             return isinstance(back, _LISTED)
         return self._is_declared and _is_kin(given, back)
 
     def _inside(self, given: object, back: object, path: str) -> Difference | None:
-        known = _parts(back)
+        if self._conversion.has_hook(type(back)):
+            return self._hooked(given, back, path)
+        if pydantic_values.is_model(type(back)) and type(given) is not type(back):
+            return self._unvalidated(given, back, path)
+        known = parts(back)
         if known is not None:
             return self._fields(given, known, path)
         if isinstance(given, dict) and isinstance(back, dict):
@@ -172,12 +129,56 @@ class _Look:
         if isinstance(back, Enum):
             is_same = given is back or given == back.value
         else:
-            is_same = given == back or (type(given) is str and not isinstance(back, str))
-        return None if is_same else Difference(path, f"is {given!r} and would arrive as {back!r}")
+            is_same = _equal(given, back) or (type(given) is str and not isinstance(back, str))
+        # Inside of models there are types that say nothing about what is the same.
+        if is_same or (type(given) is type(back) and type(given).__eq__ is object.__eq__):
+            return None
+        return Difference(path, _changed(given, back))
+
+    def _hooked(self, given: object, back: object, path: str) -> Difference | None:
+        found = endless(given, path, self._conversion)
+        if found is not None or type(given) is not type(back):
+            return found
+        ours, theirs = map(self._conversion.encoded, (given, back))
+        if ours == theirs:
+            return None
+        problem = f"{_changed(given, back)}, by its TypeHook"
+        return Difference(path, problem, "decode must make again what encode was given")
+
+    def _unvalidated(self, given: object, back: object, path: str) -> Difference | None:
+        """Of a model in its plain form: its validators decide what a value becomes, but nothing
+        may be lost."""
+        if isinstance(given, float) and back is None:
+            return _not_finite(path, given)
+        if parts(given) is not None:
+            return self.at(given, back, path)
+        back = pydantic_values.content(back)
+        if isinstance(given, list | tuple) and isinstance(back, list | tuple):
+            pairs = enumerate(zip(given, back, strict=False))
+            found = (self._unvalidated(*pair, f"{path}[{place}]") for place, pair in pairs)
+            return next(filter(None, found), None)
+        if not isinstance(given, dict):
+            return None
+        known = parts(back) or back
+        return self._keys(given, back, known, path) if isinstance(known, dict) else None
+
+    def _keys(
+        self, given: Mapping[str, object], back: object, known: Mapping[str, object], path: str
+    ) -> Difference | None:
+        """`known`: what arrives, under one of the names that its model has for it."""
+        names = pydantic_values.keys(type(back)) | set(known)
+        for key, value in given.items():
+            place = f"{path}.{key}"
+            if key not in names:
+                return _lost(place)
+            found = self._unvalidated(value, known[key], place) if key in known else None
+            if found is not None:
+                return found
+        return None
 
     def _fields(self, given: object, known: Mapping[str, object], path: str) -> Difference | None:
         """Of a record, given as one or in its plain form; what is missing there has a default."""
-        own = _parts(given)
+        own = parts(given)
         if own is None and isinstance(given, tuple | list):
             return self._each(given, list(known.values())[: len(given)], path)
         if own is None and isinstance(given, dict):
@@ -227,6 +228,12 @@ def _size(listed: object) -> int:
     return len(listed) if isinstance(listed, list | tuple) else 0
 
 
+def _changed(given: object, back: object) -> str:
+    ours, theirs = repr(given), repr(back)
+    other = theirs if ours != theirs else f"another {type(back).__name__}"
+    return f"is {ours} and would arrive as {other}"
+
+
 def _lost(path: str) -> Difference:
     return Difference(path, "would be lost", "use keys of the annotated type, and only such")
 
@@ -239,60 +246,10 @@ def _not_finite(path: str, number: float) -> Difference:
 def _is_kin(given: object, back: object) -> bool:
     """Whether a declared type takes the place of one that holds the same."""
     if isinstance(given, _LISTED) and isinstance(back, _LISTED):
-        return _parts(given) is None
-    if _parts(given) is not None:
+        return parts(given) is None
+    if parts(given) is not None:
         return False
     return isinstance(given, type(back)) or (isinstance(given, _BYTES) and isinstance(back, _BYTES))
-
-
-def _parts(value: object) -> dict[str, object] | None:
-    """The fields of a record by the names that they are written with; None for anything else."""
-    kind = type(value)
-    if isinstance(value, msgspec.Struct):
-        config = value.__struct_config__
-        tag: dict[str, object] = {} if config.tag is None else {str(config.tag_field): config.tag}
-        fields = msgspec.structs.fields(value)
-        return tag | {each.encode_name: getattr(value, each.name, None) for each in fields}
-    if dataclasses.is_dataclass(kind):
-        names: Iterable[str] = (each.name for each in dataclasses.fields(kind))
-    elif hasattr(kind, "__attrs_attrs__"):
-        names = (each.name for each in kind.__attrs_attrs__)
-    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
-        names = kind._fields
-    else:
-        return None
-    return {name: getattr(value, name, None) for name in names}
-
-
-def _types(info: inspect.Type, seen: set[int]) -> Iterable[inspect.Type]:
-    """Every type inside; a type may contain itself."""
-    if id(info) in seen:
-        return
-    seen.add(id(info))
-    yield info
-    for name in info.__struct_fields__:
-        yield from _types_in(getattr(info, name), seen)
-
-
-def _types_in(found: object, seen: set[int]) -> Iterable[inspect.Type]:
-    if isinstance(found, inspect.Type):
-        yield from _types(found, seen)
-    elif isinstance(found, inspect.Field):
-        yield from _types(found.type, seen)
-    elif isinstance(found, tuple):
-        for each in found:
-            yield from _types_in(each, seen)
-
-
-def _leaves(value: object, path: str) -> Iterable[tuple[str, object]]:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _leaves(each, f"{path}.{key}")
-    elif isinstance(value, list):
-        for place, each in enumerate(value):
-            yield from _leaves(each, f"{path}[{place}]")
-    else:
-        yield path, value
 
 
 def _a(value: object) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from flowfabric.errors import InvalidInput
 from flowfabric.worker.codec import ArgumentCodec, ResultCodec, annotations_of
 from flowfabric.worker.context import Context
+from flowfabric.worker.conversion import Conversion
+from flowfabric.worker.shapes import NO_HOOKS
 
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -15,7 +17,9 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 class Handler:
     """One registered function."""
 
-    def __init__(self, name: str, function: Callable[..., object]) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., object], conversion: Conversion = NO_HOOKS
+    ) -> None:
         self.name = name
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -42,8 +46,8 @@ class Handler:
             p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         )
         self._required = frozenset(p.name for p in parameters if p.default is p.empty)
-        self.arguments = ArgumentCodec(name, parameters, hints)
-        self.result = ResultCodec(name, hints)
+        self.arguments = ArgumentCodec(name, parameters, hints, conversion)
+        self.result = ResultCodec(name, hints, conversion)
 
     def encode_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
         """The payload of a call; refuses what the function could not be called with."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
@@ -86,7 +87,8 @@ def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> Calla
     """The call, made in the event loop, from whatever thread."""
 
     def soon() -> None:
-        if not loop.is_closed():
+        # A thread may outlive the loop of its worker.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(call)
 
     return soon

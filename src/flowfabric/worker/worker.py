@@ -37,6 +37,7 @@ from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
+from flowfabric.worker.progress import LoopProgress
 from flowfabric.worker.restoring import Restorer
 from flowfabric.worker.runner import HANDLER_PANIC, UnreadArguments, failed, run_attempt
 from flowfabric.worker.stall_watch import StallWatch
@@ -358,7 +359,7 @@ class Worker:
             self._restorer.leave(entered, lease)
 
     def _context(self, lease: Lease) -> Context:
-        return Context(lease, self._engine.progress, self._lines.log_of(lease))
+        return Context(lease, LoopProgress(self._engine.progress), self._lines.log_of(lease))
 
     def _finished(
         self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
