@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from flowfabric import App, Handle, StoreUnavailable
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Feed
 from flowfabric.testing.servers import postgres_server, valkey_server
 from tests.app.stage import PATIENCE_SECONDS, running
@@ -73,4 +74,4 @@ async def test_work_goes_on_after_a_kill_of_the_server(server: Server) -> None:
         assert await asyncio.gather(*waiting) == [n * 2 for n in range(JOBS)]
         lines = await app.engine.store.tail(Feed(limit=ALL))
     ends = Counter(line.execution for line in lines if line.kind == "completed")
-    assert ends == Counter({handle.id: 1 for handle in handles})
+    assert ends == Counter({parse_execution_id(handle.id): 1 for handle in handles})
