@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -35,6 +34,7 @@ from flowfabric.errors import InvalidInput, Refused
 from flowfabric.forking import begin_here_and_in_children
 from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
+from flowfabric.loggers import logger_of
 from flowfabric.printing import public_url
 from flowfabric.settings import default_namespace, default_store
 from flowfabric.store import Store, open_store
@@ -47,7 +47,7 @@ from flowfabric.worker.worker import Worker
 
 R = TypeVar("R")
 
-logger = logging.getLogger("flowfabric.app")
+logger = logger_of("flowfabric.app")
 
 _DEFAULT_LANE = "default"
 

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from flowfabric.printing import one_line
+from flowfabric.printing import one_line, value_with_public_ids, with_public_ids
 
 
 class Reaction(StrEnum):
@@ -74,11 +74,14 @@ class FlowFabricError(Exception):
         code: str | None = None,
         details: dict[str, object] | None = None,
     ) -> None:
-        self.message = message or " ".join((type(self).__doc__ or self.code).split())
+        told = message or " ".join((type(self).__doc__ or self.code).split())
+        self.message = with_public_ids(told)
         self.field = field
-        self.details = details or {}
+        self.details = {
+            name: value_with_public_ids(value) for name, value in (details or {}).items()
+        }
         if hint is not None:
-            self.hint = hint
+            self.hint = with_public_ids(hint)
         if code is not None:
             self.code = code
         super().__init__(self.message)

@@ -26,7 +26,7 @@ from flowfabric.core.flow.digest import digest_of
 from flowfabric.core.flow.graph import Link, Plan, Policy, quorum_of
 from flowfabric.core.flow.inputs import PLACES
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, public_id
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidInput
 from flowfabric.task import Task
@@ -61,10 +61,11 @@ class Node(msgspec.Struct, Generic[R_co], eq=False, gc=False):
         return f"Node({self.name!r})"
 
     @property
-    def id(self) -> ExecutionId:
+    def id(self) -> str:
+        """The id of the member, once its graph is submitted."""
         if self._id is None:
             raise InvalidInput("is not submitted", field="node", hint="submit its graph first")
-        return self._id
+        return public_id(self._id)
 
     @property
     def optional(self) -> Condition:

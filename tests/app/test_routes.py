@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from flowfabric import App, ExecutionFailed
-from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
 from flowfabric.store import Store
 from tests.app.stage import eventually, kinds, running
@@ -87,7 +86,7 @@ async def test_a_member_of_a_flow_goes_to_who_knows_its_task(store: Store) -> No
             assert await run.result(sent) == 1
 
 
-async def is_waiting(app: App, id: ExecutionId) -> bool:
+async def is_waiting(app: App, id: str) -> bool:
     found = await app.engine.read.describe(id)
     return found is not None and found.public_state is PublicState.WAITING
 

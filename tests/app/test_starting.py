@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from flowfabric import App, Context, IdempotencyConflict, PublicState
-from flowfabric.core.ids import partition_of
+from flowfabric.core.ids import parse_execution_id, partition_of
 from tests.app.stage import kinds, running
 
 
@@ -264,7 +264,7 @@ async def test_starts_without_a_key_share_partitions_in_runs(app: App) -> None:
     async def work(n: int) -> None: ...
 
     handles = await app.start_many(work.bind(n) for n in range(300))
-    partitions = {partition_of(handle.id) for handle in handles}
+    partitions = {partition_of(parse_execution_id(handle.id)) for handle in handles}
     assert 3 <= len(partitions) <= 4
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, public_id
 from flowfabric.core.model import Event, Execution, Feed, Loaded, Query, Want
 from flowfabric.core.states import TERMINAL, AttemptLifecycle, State
 from flowfabric.store import Store
@@ -98,7 +98,7 @@ def _doubled(loaded: Loaded, completed: int, done: Collection[tuple[str, int]]) 
     if len(wins) > head.replay_count + 1 or len(wins) != completed:
         yield f"{head.id} ({head.replay_count} replays) won {wins}, completed {completed} times"
     for attempt in wins:
-        if (head.id, attempt) not in done:
+        if (public_id(head.id), attempt) not in done:
             yield f"{head.id}: attempt {attempt} completed, and nobody did the work"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import flowfabric as ff
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.errors import StoreMismatch, StoreUnavailable
 from tests.chaos.crew import Crew
 from tests.chaos.pace import rest
@@ -65,7 +66,7 @@ class Client:
             handles = await app.start_many([work.bind(0.0, 0) for _ in range(AT_ONCE)])
             if moves == self.moves:
                 known = self.acknowledged.setdefault(moves, set())
-                known.update(str(handle.id) for handle in handles)
+                known.update(parse_execution_id(handle.id) for handle in handles)
             await rest(0.01)
 
     def finish(self) -> None:

@@ -1,7 +1,7 @@
 """What the demo's board makes of log lines."""
 
 from flowfabric.cli.demo.board import Board, Place
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.model import Event, Value
 from flowfabric.core.states import State
 
@@ -30,7 +30,7 @@ def claimed(worker: str, kind: str = "initial") -> Event:
 
 def board() -> Board:
     made = Board()
-    made.watch({ID: "render film 1"})
+    made.watch({public_id(ID): "render film 1"})
     made.workers = {"host-1": 1, "host-2": 2}
     return made
 
@@ -44,7 +44,7 @@ def test_lines_about_others_are_passed_over() -> None:
 def test_a_claim_shows_who_works_on_it_until_another_line_comes() -> None:
     seen = board()
     assert seen.absorb(claimed("host-1")) is None
-    assert seen.held_by("host-1") == [ID]
+    assert seen.held_by("host-1") == [public_id(ID)]
     told = seen.absorb(line("completed", State.COMPLETED))
     assert told is not None
     assert (told.who, told.what) == ("worker 1", "render film 1 completed")
@@ -81,13 +81,13 @@ def test_the_place_of_an_execution_remembers_its_last_claim() -> None:
     seen.absorb(claimed("host-1"))
     seen.absorb(line("cancelled", State.CANCELLED, {"reason": "lost the race"}))
     cancelled = Place(State.CANCELLED, "host-1", 1, "lost the race")
-    assert seen.places[ID] == cancelled
+    assert seen.places[public_id(ID)] == cancelled
     assert seen.absorb(line("dispatched", State.CANCELLED)) is None
-    assert seen.places[ID] == cancelled
+    assert seen.places[public_id(ID)] == cancelled
 
 
 def test_a_greeting_tells_which_worker_is_which() -> None:
     seen = board()
-    seen.greeters[ID] = 7
+    seen.greeters[public_id(ID)] = 7
     seen.absorb(claimed("host-9"))
     assert seen.name("host-9") == "worker 7"

@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 
 from flowfabric import App
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Writer
 from flowfabric.core.transition import Seen, Transition
 from flowfabric.testing.build import order
@@ -52,7 +53,7 @@ def test_the_doctor_leaves_with_an_error_when_something_is_wrong(tmp_path: Path)
     told = ff("doctor", "--store", url, "--json")
     assert told.returncode == 1
     (finding,) = json.loads(told.stdout)["findings"]
-    assert (finding["kind"], finding["subject"]) == ("stuck", order(0).id)
+    assert (finding["kind"], finding["subject"]) == ("stuck", public_id(order(0).id))
 
 
 def test_a_sweep_goes_on_when_a_duty_fails(tmp_path: Path) -> None:

@@ -56,22 +56,22 @@ async def test_who_stops_to_wait_is_not_looked_for_among_all_who_wait(app: App) 
     await eventually(lambda: _waits(room, handle, len(waiting)))
     walked: list[object] = []
 
-    class Watched(type(room._waiting[handle.id])):  # type: ignore[misc]
+    class Watched(type(room._waiting[handle._id])):  # type: ignore[misc]
         def __iter__(self) -> Iterator[object]:
             walked.append(self)
             return iter(super().__iter__())
 
-    room._waiting[handle.id] = Watched(room._waiting[handle.id])
+    room._waiting[handle._id] = Watched(room._waiting[handle._id])
     walked.clear()
     for each in waiting:
         each.cancel()
     await asyncio.wait(waiting)
     assert walked == []
-    assert handle.id not in room._waiting
+    assert handle._id not in room._waiting
 
 
 async def _waits(room: results.Results, handle: Handle[int], count: int) -> bool:
-    return len(room._waiting.get(handle.id, ())) == count
+    return len(room._waiting.get(handle._id, ())) == count
 
 
 async def _followed(app: App, echo: Task[int]) -> None:
@@ -112,7 +112,7 @@ async def test_an_end_that_came_before_the_wait_is_looked_up(app: App, faulty: F
 
 
 async def _has_heard(room: results.Results, handle: Handle[int]) -> bool:
-    return handle.id not in room._expected
+    return handle._id not in room._expected
 
 
 async def _has_ended(handle: Handle[int]) -> bool:
@@ -249,7 +249,7 @@ async def test_one_row_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> No
     echo = echo_of(app)
     handles = await app.start_many(echo.bind(n) for n in range(5))
     with sqlite3.connect(tmp_path / "app.db") as raw:
-        raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (handles[2].id,))
+        raw.execute("UPDATE execution SET state = 'melted' WHERE id = ?", (handles[2]._id,))
     raw.close()
     waiting = [asyncio.create_task(handle.result()) for handle in handles]
     async with running(app):

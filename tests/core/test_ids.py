@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import quote
 from uuid import RFC_4122, UUID
 
 import pytest
@@ -23,10 +24,13 @@ from flowfabric.core.ids import (
     parse_execution_id,
     parse_uuid,
     partition_of,
+    public_id,
     run_of_uuids,
+    stored_execution_id,
     uuid7,
 )
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.printing import with_public_ids
 
 SAMPLE = "550e8400-e29b-41d4-a716-446655440000"
 NIL = "00000000-0000-0000-0000-000000000000"
@@ -65,10 +69,28 @@ def test_the_partition_is_read_from_the_id_and_never_hashed_again() -> None:
     assert partition_of(parsed) == 0
 
 
-def test_a_bare_uuid_is_not_an_execution_id() -> None:
-    error = refusal(lambda: parse_execution_id(SAMPLE, "id"))
+@pytest.mark.parametrize("uuid", [SAMPLE, NIL, "01890000-0000-7000-8000-000000000000"])
+def test_a_bare_uuid_is_not_an_execution_id(uuid: str) -> None:
+    error = refusal(lambda: parse_execution_id(uuid, "id"))
     assert (error.code, error.field) == ("missing_tag", "id")
     assert isinstance(error, FlowFabricError)
+
+
+@quick
+@given(st.integers(0, INDEX_MAX), any_uuid)
+def test_what_people_see_is_read_again_as_what_is_stored(index: int, uuid: str) -> None:
+    stored = execution_id(index, uuid)
+    assert public_id(stored) == f"{index}-{uuid}" == quote(f"{index}-{uuid}", safe="")
+    assert parse_execution_id(public_id(stored)) == stored
+    assert with_public_ids(f"execution {stored} and {stored}.") == (
+        f"execution {index}-{uuid} and {index}-{uuid}."
+    )
+
+
+def test_only_the_stored_spelling_may_be_stored() -> None:
+    stored = f"{{fp:7}}:{SAMPLE}"
+    assert stored_execution_id(stored) == stored
+    assert refusal(lambda: stored_execution_id(f"7-{SAMPLE}")).code == "missing_tag"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +123,15 @@ def test_a_bare_uuid_is_not_an_execution_id() -> None:
         (f"{{fp:0}}:{SAMPLE.replace('-', '')}", "invalid_uuid"),
         (f"{{fp:0}}:{SAMPLE[:-3]}0_0", "invalid_uuid"),
         (f"{{fp:0}}:{{fp:0}}:{SAMPLE}", "invalid_uuid"),
+        (f"65536-{SAMPLE}", "invalid_partition_index"),
+        (f"007-{SAMPLE}", "invalid_partition_index"),
+        (f"{'9' * 5000}-{SAMPLE}", "invalid_partition_index"),
+        (f"\u0667-{SAMPLE}", "missing_tag"),
+        (f"-{SAMPLE}", "missing_tag"),
+        (f"7:{SAMPLE}", "missing_tag"),
+        (f"7-{SAMPLE.upper()}", "invalid_uuid"),
+        (f"7-{SAMPLE}\n", "invalid_uuid"),
+        (f"7-7-{SAMPLE}", "invalid_uuid"),
     ],
 )
 def test_any_other_spelling_of_an_execution_id_is_refused(text: object, code: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from flowfabric.core.ids import public_id
 from flowfabric.core.lifecycle import Failure, complete, delay, fail, release, start
 from flowfabric.core.model import Execution, Lease
 from flowfabric.core.operator import Source, cancel, replay
@@ -121,7 +122,7 @@ def test_every_reachable_row_answers_every_lease() -> None:
 def test_a_refusal_of_something_not_there_names_it() -> None:
     refusal = not_found(ID)
     assert isinstance(refusal, ExecutionNotFound)
-    assert refusal.details == {"execution": ID}
+    assert refusal.details == {"execution": public_id(ID)}
     assert "not found" in refusal.message
 
 

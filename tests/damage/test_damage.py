@@ -11,6 +11,7 @@ from flowfabric.core.states import State
 from flowfabric.engine.doctor import Doctor
 from flowfabric.engine.janitor import Janitor, Shed
 from flowfabric.errors import Corrupt
+from flowfabric.printing import with_public_ids
 from flowfabric.store import Store
 from flowfabric.testing.build import order
 from flowfabric.testing.clock import VirtualClock
@@ -70,7 +71,7 @@ def _names(told: Corrupt, case: Case, subject: Subject) -> bool:
     where = (name_of(subject.spot), subject.execution, str(subject.flow))
     column = f"column {case.column}:" in str(told) or f".{case.column}:" in str(told)
     is_missing = "missing" in str(told)
-    return any(each in str(told) for each in where) and (column or is_missing)
+    return any(with_public_ids(each) in str(told) for each in where) and (column or is_missing)
 
 
 @pytest.mark.lab

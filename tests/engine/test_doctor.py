@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.core.explain import explain
 from flowfabric.core.flow.changes import FlowPatch
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.model import Shift, Value, Writer
 from flowfabric.core.states import Reason, State
 from flowfabric.core.transition import Changeset, Seen, Transition
@@ -79,7 +79,7 @@ async def test_a_timer_that_is_missing_or_late_leaves_it_stuck(desk: FlowDesk) -
     await desk.submit(order(2, delay_until_ms=later_ms))
     await write(desk, order(0).id, {"due_ms": None})
     await write(desk, lease.id, {"due_ms": lease.until_ms + 1})
-    assert await named(desk) == {(Kind.STUCK, order(0).id), (Kind.STUCK, lease.id)}
+    assert await named(desk) == {(Kind.STUCK, public_id(each)) for each in (order(0).id, lease.id)}
     assert len(await broken_promises(desk.store, desk.clock.now_ms())) == 2
 
 
@@ -92,7 +92,7 @@ async def test_a_member_that_nobody_will_release_is_stuck(desk: FlowDesk) -> Non
     flow = await desk.flow()
     lost = Changeset(flows=[FlowPatch(FLOW, flow.rev, {})], done=[line])
     assert await desk.store.commit(lost, desk.clock.now_ms())
-    assert await named(desk) == {(Kind.STUCK, member("b"))}
+    assert await named(desk) == {(Kind.STUCK, public_id(member("b")))}
     (said,) = await broken_promises(desk.store, desk.clock.now_ms())
     assert said.startswith(member("b"))
 
@@ -109,11 +109,11 @@ async def test_what_is_parked_or_fails_is_named(desk: FlowDesk) -> None:
     assert await desk.store.commit(parked, desk.clock.now_ms())
     found = {(each.kind, each.subject): each.sentence for each in (await examined(desk)).findings}
     assert found.keys() == {
-        (Kind.PARKED, order(0).id),
-        (Kind.FAILING, order(1).id),
+        (Kind.PARKED, public_id(order(0).id)),
+        (Kind.FAILING, public_id(order(1).id)),
         (Kind.PARKED, FLOW),
     }
-    assert "bad luck" in found[Kind.PARKED, order(0).id]
+    assert "bad luck" in found[Kind.PARKED, public_id(order(0).id)]
 
 
 async def test_a_parked_flow_is_named_though_all_its_members_have_ended(
@@ -139,7 +139,7 @@ async def test_what_cannot_be_read_is_named(desk: FlowDesk, corrupter: Corrupter
     await desk.submit(order(0, delay_until_ms=desk.clock.now_ms() + 60_000))
     await desk.submit(order(1, delay_until_ms=desk.clock.now_ms() + 70_000))
     await corrupter(order(0).id)
-    assert await named(desk) == {(Kind.UNREADABLE, order(0).id)}
+    assert await named(desk) == {(Kind.UNREADABLE, public_id(order(0).id))}
 
 
 async def test_what_nobody_serves_is_late_until_it_is_swept_by_hand(desk: FlowDesk) -> None:
@@ -150,7 +150,7 @@ async def test_what_nobody_serves_is_late_until_it_is_swept_by_hand(desk: FlowDe
     found = await examined(desk)
     assert (found.timers_lag_ms, found.dispatch_lag_ms) == (60_000, TTL_MS + 60_000)
     assert {(each.kind, each.subject) for each in found.findings} == {
-        (Kind.LATE, lease.id),
+        (Kind.LATE, public_id(lease.id)),
         (Kind.STALLED, FLOW),
     }
     done = {each.name: each.processed for each in await round_by_hand.run(desk.engine)}

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Lease
 from flowfabric.core.states import AttemptKind, AttemptState, Reason, State
 from flowfabric.errors import (
@@ -86,11 +87,11 @@ async def test_what_was_not_granted_cannot_be_started(desk: Desk) -> None:
     await desk.engine.release(grant)
     invented = forged(grant, lease_token="invented")
     refused = await refusal(desk, invented)
-    assert (refused.code, grant.id in refused.message) == ("invalid_claim_grant", True)
+    assert (refused.code, public_id(grant.id) in refused.message) == ("invalid_claim_grant", True)
     lease = await desk.take(grant.id)
     await desk.silent(lease)
     refused = await refusal(desk, invented)
-    assert (refused.code, grant.id in refused.message) == ("claim_grant_expired", True)
+    assert (refused.code, public_id(grant.id) in refused.message) == ("claim_grant_expired", True)
 
 
 @pytest.mark.case("LS-015")

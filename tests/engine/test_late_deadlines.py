@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowfabric import App
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.states import State
 from flowfabric.errors import InvalidInput, StoreUnavailable
 from flowfabric.testing.build import order
@@ -77,7 +78,7 @@ async def test_a_delay_is_counted_from_the_call(desk: Desk) -> None:
 
     asked_ms = desk.clock.now_ms()
     handle = await work.start(delay="3s")
-    assert (await desk.head(handle.id)).state is State.WAITING
+    assert (await desk.head(parse_execution_id(handle.id))).state is State.WAITING
     assert desk.clock.now_ms() == asked_ms + AWAY_MS
     await app.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric.app import App
+from flowfabric.core.ids import public_id
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease, Query
 from flowfabric.core.operator import ExpireReason, Source
@@ -126,7 +127,7 @@ async def test_what_succeeded_cannot_be_cancelled(desk: Desk) -> None:
 async def test_cancelling_an_unknown_execution_is_not_found(desk: Desk) -> None:
     with pytest.raises(ExecutionNotFound) as refused:
         await desk.engine.cancel(NEVER)
-    assert refused.value.details == {"execution": NEVER}
+    assert refused.value.details == {"execution": public_id(NEVER)}
 
 
 @pytest.mark.case("LC-012")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.core.model import Query
 from flowfabric.core.states import LaneState, PublicState, State
 from flowfabric.errors import ExecutionNotFound, InvalidInput
@@ -41,7 +41,7 @@ async def test_a_new_execution_is_described(desk: Desk) -> None:
     assert snapshot.vector.blocking_reason == "waiting_for_worker"
     assert snapshot.blocking_detail == ""
     assert snapshot.updated_ms == snapshot.created_ms == desk.clock.now_ms()
-    assert (await desk.head(snapshot.id)).flow == ""
+    assert (await desk.head(parse_execution_id(snapshot.id))).flow == ""
 
 
 @pytest.mark.case("LI-003")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.operator import ExpireReason, RevokeOutcome
 from flowfabric.core.states import PublicState, Reason, State
 from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS
@@ -169,7 +169,7 @@ async def test_a_race_that_is_always_lost_is_a_conflict(desk: Desk) -> None:
     with pytest.raises(Conflict) as refused:
         await engine.change_priority(id, 9)
     assert len(changes) == len(CONFLICT_PAUSES_SECONDS) + 1
-    assert refused.value.details == {"execution": id}
+    assert refused.value.details == {"execution": public_id(id)}
     assert (await desk.snapshot(id)).priority == 0
 
 

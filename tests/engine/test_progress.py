@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.flow.views import FlowQuery, Turn
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Query, Shift
 from flowfabric.core.states import LaneState, State
 from flowfabric.engine import round_by_hand
@@ -147,7 +148,7 @@ async def test_a_deep_look_reads_what_is_over(desk: FlowDesk) -> None:
     async with raw_client(desk.store) as raw:
         assert await raw.remove(attempt)
     assert await named(desk) == set()
-    assert await named(desk, deep=True) == {(Kind.UNREADABLE, order(0).id)}
+    assert await named(desk, deep=True) == {(Kind.UNREADABLE, public_id(order(0).id))}
 
 
 async def test_a_deep_look_finds_rows_that_belong_to_nobody(desk: FlowDesk) -> None:
@@ -202,4 +203,4 @@ async def test_an_entry_of_an_index_without_a_record_is_told_of(desk: FlowDesk) 
         await desk.store.find(Query())
     with pytest.raises(Corrupt, match=f"flow {FLOW}.*record is missing"):
         await desk.store.find_flows(FlowQuery(namespace="another"))
-    assert (Kind.UNREADABLE, order(0).id) in await named(desk)
+    assert (Kind.UNREADABLE, public_id(order(0).id)) in await named(desk)

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.client.idle_waits import PATIENCE_MS, IdleWaits
 from flowfabric.core.documents import DocumentQuery
+from flowfabric.core.ids import public_id
 from flowfabric.core.registry import ALIVE_MS, KIND
 from flowfabric.core.states import LaneState
 from flowfabric.engine.diagnosis import Kind
@@ -149,7 +150,7 @@ async def test_whoever_waits_for_work_that_nobody_takes_is_warned_once(
     assert desk.store.trips.count.since(before).round_trips == 0
     (told,) = [record.message for record in caplog.records if record.name == "flowfabric.client"]
     assert told == (
-        f"waiting for {ids[0]} and 1 more: no live worker serves lane `mial`; "
+        f"waiting for {public_id(ids[0])} and 1 more: no live worker serves lane `mial`; "
         "1 worker is alive; did you mean `mail`?"
     )
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flowfabric.core import timers
-from flowfabric.core.ids import ExecutionId, partition_of
+from flowfabric.core.ids import ExecutionId, partition_of, public_id
 from flowfabric.core.model import Execution, Lease, Loaded, Query, Want, Writer
 from flowfabric.core.operator import ExpireReason
 from flowfabric.core.states import AttemptLifecycle, Reason, State
@@ -209,7 +209,8 @@ async def test_s4_10_s4_11_s4_18_one_that_fails_keeps_no_other_back(
     assert counts.value(TIMERS_FAILED) == 1
     (record,) = caplog.records
     told = record.__dict__
-    assert (told["execution"], told["partition"]) == (leases[1].id, partition_of(leases[1].id))
+    id = leases[1].id
+    assert (told["execution"], told["partition"]) == (public_id(id), partition_of(id))
     assert "cannot be decided" in told["problem"]
     # A row that waits for its next try is not looked at at all, whatever the filter.
     faulty = FaultyStore(desk.store)

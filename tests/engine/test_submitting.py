@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Query
 from flowfabric.core.states import LaneState, State
 from flowfabric.core.transition import BATCH_LIMIT
@@ -83,7 +84,7 @@ async def test_a_key_with_another_payload_is_a_conflict(desk: Desk) -> None:
     )
     conflict, other, same = answers
     assert isinstance(conflict.error, IdempotencyConflict)
-    assert conflict.error.details == {"execution": first}
+    assert conflict.error.details == {"execution": public_id(first)}
     assert (other.error, other.created) == (None, True)
     assert same == Submitted(first, created=False)
     assert await count(desk) == 2

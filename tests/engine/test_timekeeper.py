@@ -8,7 +8,7 @@ from typing import assert_never
 
 import pytest
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.model import Execution
 from flowfabric.core.operator import RECHECK_MS
 from flowfabric.core.states import PublicState, Reason, State
@@ -233,7 +233,9 @@ class TestPoison:
         second = await keeper.run_once()
         assert (first.processed, first.errors, first.again) == (0, 3, True)
         assert (second.processed, second.errors) == (3, 0)
-        assert [record.__dict__["execution"] for record in caplog.records] == bad
+        assert [record.__dict__["execution"] for record in caplog.records] == [
+            public_id(id) for id in bad
+        ]
         assert {(await desk.head(id)).state for id in good} == {State.WAITING}
 
     async def test_it_is_tried_less_and_less_often_and_then_parked(

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from flowfabric import App, Handle, StoreUnavailable
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Feed
 from tests.app.stage import PATIENCE_SECONDS, running
 from tests.servers import LastingServer, lasting_server
@@ -53,4 +54,4 @@ async def work_through_a_kill(server: LastingServer) -> None:
         assert await asyncio.gather(*waiting) == [n * 2 for n in range(JOBS)]
         lines = await app.engine.store.tail(Feed(limit=ALL))
     ends = Counter(line.execution for line in lines if line.kind == "completed")
-    assert ends == Counter({handle.id: 1 for handle in handles})
+    assert ends == Counter({parse_execution_id(handle.id): 1 for handle in handles})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Want
 from flowfabric.core.states import AttemptLifecycle
 from flowfabric.store import open_store
@@ -65,7 +66,9 @@ async def test_a_worker_stopped_past_its_lease_is_refused_and_its_work_runs_once
         paused.send(signal.SIGCONT)
         paused.send(signal.SIGTERM)
         assert await paused.says() == "bye"
-    (loaded,) = await app.engine.store.load(Want(ids=[handle.id], attempts=True))
+    (loaded,) = await app.engine.store.load(
+        Want(ids=[parse_execution_id(handle.id)], attempts=True)
+    )
     assert loaded is not None
     assert [attempt.lifecycle for attempt in loaded.attempts] == [
         AttemptLifecycle.INTERRUPTED_RECLAIMED,

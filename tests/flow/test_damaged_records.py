@@ -10,6 +10,7 @@ from flowfabric.client import flow_handle
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.results import Results
 from flowfabric.core.flow.model import Edge, Flow, Group
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Execution
 from flowfabric.engine.flow_reading import Direction
 from flowfabric.errors import Corrupt, FlowNotFound
@@ -75,7 +76,7 @@ async def test_an_edge_that_cannot_be_read_is_named_in_every_list(
     await raw.write(edge, "state", "melted")
     with pytest.raises(Corrupt, match="column state: ") as told:
         await ABOUT_ITS_EDGES[read](desk)
-    name = f"{member('a')} {member('c')} start"
+    name = f"{public_id(member('a'))} {public_id(member('c'))} start"
     assert told.value.details == {"flow": FLOW, "edge": name}
     assert name in str(told.value)
 

@@ -17,6 +17,7 @@ from flowfabric.core.flow.model import (
     LineKind,
     OnSatisfied,
 )
+from flowfabric.core.ids import public_id
 from flowfabric.core.lifecycle import Failure
 from flowfabric.core.states import PublicState, State
 from flowfabric.engine.rounds import Job, Rounds
@@ -202,10 +203,13 @@ async def test_a_replayed_member_says_which_upstreams_must_be_replayed(desk: Flo
     assert set(told.to_replay) == {member("b"), member("c")}
     assert (told.wakes, told.eligibility) == ("operator", Standing.BLOCKED)
     before = "waiting for upstreams that ended before it was replayed; replay"
-    assert told.sentence == f"{before} {told.to_replay[0]} and 1 more"
+    assert told.sentence == f"{before} {public_id(told.to_replay[0])} and 1 more"
     await desk.engine.replay(member("b"))
     told = await desk.engine.read.explain(member("x"))
-    assert (told.sentence, told.to_replay) == (f"{before} {member('c')}", (member("c"),))
+    assert (told.sentence, told.to_replay) == (
+        f"{before} {public_id(member('c'))}",
+        (member("c"),),
+    )
     await desk.engine.replay(member("c"))
     told = await desk.engine.read.explain(member("x"))
     assert told.sentence == "waiting for 2 of the 3 executions it depends on"

@@ -12,6 +12,7 @@ from flowfabric.core.flow.graph import Link, Policy
 from flowfabric.core.flow.model import EdgeState, GroupState, Join, LineKind
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import Sight
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Want
 from flowfabric.core.states import PublicState, State
 from flowfabric.core.timers import POISON_PAUSE_MS
@@ -82,7 +83,7 @@ async def test_s0_16_an_edge_to_a_member_that_is_gone_skips_only_itself(
     (line,) = await desk.lines()
     assert await desk.dispatcher.dispatch(line) == Advanced(1)
     assert told(caplog, "execution", "downstream") == [
-        {"execution": member("a"), "downstream": member("b")}
+        {"execution": public_id(member("a")), "downstream": public_id(member("b"))}
     ]
     assert await desk.state("c") is State.WAITING
 
@@ -96,7 +97,7 @@ async def test_s0_18_s0_35_a_child_that_cannot_be_read_waits_until_it_can(
     lanes = await desk.store.lanes("", 10)
     await desk.ended("a")
     assert told(caplog, "record", "record_name") == [
-        {"record": "execution", "record_name": member("b")}
+        {"record": "execution", "record_name": public_id(member("b"))}
     ]
     assert desk.dispatcher.counts.labels(telemetry.UNREADABLE) == {"execution": 1}
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
@@ -161,7 +162,7 @@ async def test_s0_20_nobody_guesses_an_attempt(
         column = "attempt_state"
     await raw.write(b, column, "melted")
     await desk.ended("a")
-    assert told(caplog, "record_name") == [{"record_name": member("b")}]
+    assert told(caplog, "record_name") == [{"record_name": public_id(member("b"))}]
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
     assert await desk.claim(10) == []
 
@@ -219,7 +220,7 @@ async def test_s0_25_a_group_that_cannot_be_read_stops_no_other(
     await raw.write(group, "state", "melted")
     await desk.ended("a")
     assert told(caplog, "record", "record_name") == [
-        {"record": "group", "record_name": f"{member('b')} start"}
+        {"record": "group", "record_name": f"{public_id(member('b'))} start"}
     ]
     assert await desk.states("bc") == {"b": "blocked_dependencies", "c": "waiting"}
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
@@ -258,9 +259,9 @@ async def test_s0_28_one_record_per_member_says_what_followed(
     await desk.draw(plan("abcdex", links("a>b a>c a>d a>e x>e"), policies=any_of))
     await raw.write(await desk.group("b"), "state", "melted")
     await desk.ended("a", outcome="failed")
-    about = {"execution": member("a"), "flow": FLOW}
+    about = {"execution": public_id(member("a")), "flow": FLOW}
     assert told(caplog, *fields) == [{**about, "resolved": 3, "edges": 4, "skipped": 2}]
     caplog.clear()
     await desk.ended("x")
-    about = {"execution": member("x"), "flow": FLOW}
+    about = {"execution": public_id(member("x")), "flow": FLOW}
     assert told(caplog, *fields) == [{**about, "resolved": 1, "edges": 1, "skipped": 0}]

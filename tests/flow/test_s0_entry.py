@@ -9,13 +9,14 @@ import pytest
 from flowfabric.core.flow.dispatch import Advanced, NoOp
 from flowfabric.core.flow.model import EdgeState, Line, LineKind
 from flowfabric.core.flow.views import Turn
-from flowfabric.core.ids import FlowId
+from flowfabric.core.ids import FlowId, public_id
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.states import State
 from flowfabric.core.timers import POISON_PAUSE_MS
 from flowfabric.engine import telemetry
 from flowfabric.engine.dispatcher import LEASE_MS
 from flowfabric.errors import Corrupt, StoreUnavailable
+from flowfabric.printing import with_public_ids
 from flowfabric.testing import Fault, FaultyStore, Kind, Verb
 from flowfabric.testing.build import order as solo
 from flowfabric.testing.conformance.flow_steps import everything
@@ -104,7 +105,7 @@ async def test_s0_10_an_end_that_cannot_be_read_touches_no_edge(
     (line,) = await desk.lines()
     assert await desk.dispatcher.dispatch(line) == NoOp("unreadable")
     assert told(caplog, "record", "record_name") == [
-        {"record": "execution", "record_name": member("a")}
+        {"record": "execution", "record_name": public_id(member("a"))}
     ]
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
     (later,) = await desk.lines()
@@ -119,7 +120,8 @@ async def test_s0_10_an_end_of_nobody_touches_no_edge(
     await raw.remove(await desk.member("a"))
     (line,) = await desk.lines()
     assert await desk.dispatcher.dispatch(line) == NoOp("missing")
-    assert told(caplog, "execution", "line") == [{"execution": member("a"), "line": line.id}]
+    lost = {"execution": public_id(member("a")), "line": with_public_ids(line.id)}
+    assert told(caplog, "execution", "line") == [lost]
     assert (await desk.edge("a", "b")).state is EdgeState.PENDING
 
 

@@ -12,6 +12,7 @@ from flowfabric.core.flow.graph import Link
 from flowfabric.core.flow.model import EdgeState, Line, LineKind
 from flowfabric.core.states import State
 from flowfabric.engine.dispatcher import LEASE_MS
+from flowfabric.printing import with_public_ids
 from flowfabric.testing.build import policy
 from flowfabric.testing.conformance.flow_steps import everything
 from flowfabric.testing.flows import FLOW, flow_id, member, plan
@@ -190,7 +191,9 @@ async def test_s2_40_a_line_that_cannot_be_read_stops_no_other_and_stays(
     await desk.dispatch()
     assert await desk.states("bd") == {"b": "blocked_dependencies", "d": "waiting"}
     lost = told(caplog, "record", "record_name")
-    assert {(each["record"], each["record_name"]) for each in lost} == {("line", line.id)}
+    assert {(each["record"], each["record_name"]) for each in lost} == {
+        ("line", with_public_ids(line.id))
+    }
     await raw.write(line, "kind", line.kind)
     desk.clock.advance(LEASE_MS)
     await desk.dispatch()

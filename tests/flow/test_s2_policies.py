@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.core.flow.graph import Plan, Policy
 from flowfabric.core.flow.model import GroupState, Join, LineKind, OnSatisfied
+from flowfabric.core.ids import public_id
 from flowfabric.core.states import State
 from flowfabric.testing.flows import member, plan
 from tests.corrupter import Raw
@@ -118,7 +119,8 @@ async def test_s2_27_s2_28_a_policy_that_nobody_understands_waits_with_an_alarm(
     assert (group.state, group.succeeded) == (PENDING, 2)
     assert await desk.state("x") is State.BLOCKED_DEPENDENCIES
     (alarm,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert (vars(alarm)["downstream"], vars(alarm)["policy"]) == (member("x"), group.join)
+    told = vars(alarm)
+    assert (told["downstream"], told["policy"]) == (public_id(member("x")), group.join)
     assert await desk.lines() == []
 
 

@@ -125,7 +125,7 @@ OTHERS: dict[type, set[str]] = {
     Reading: set(),
     FlowReading: set(),
     Flows: {"submit", "cancel", "wait_cancelled", "inputs", "known_inputs"},
-    Handle: {"result", "cancel"},
+    Handle: {"id", "result", "cancel"},
     FlowHandle: {"handle", "result", "wait", "cancel", "replay"},
     Client: {
         *("start", "start_many", "handle", "namespace", "now_ms", "mint_flow", "member_orders"),

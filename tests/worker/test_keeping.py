@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.model import Lease
 from flowfabric.core.states import State
 from flowfabric.engine.engine import Engine
@@ -223,7 +223,7 @@ async def test_a_lost_lease_stops_the_coroutine(
             await stopped.wait()
             await floor.timekeeper.run_once()
             await floor.until(State.COMPLETED, 1)
-    assert f"stopping {id}" in caplog.text
+    assert f"stopping {public_id(id)}" in caplog.text
     assert await floor.engine.read.result(id) == b"2"
     assert (await floor.status(id)).reclaim_count == 1
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from flowfabric.core.ids import public_id
 from flowfabric.core.policy import Fixed, Policy, RetryPolicy, encode_policy
 from flowfabric.core.states import State
 from flowfabric.worker import stall_watch
@@ -54,8 +55,8 @@ async def test_claims_are_logged_for_debugging(
     async with floor.working():
         await floor.until(State.COMPLETED, 1)
     (claimed,) = records(caplog, logging.DEBUG)
-    assert claimed.getMessage() == f"claimed {id}: task greet"
-    assert extra(claimed, "execution") == id
+    assert claimed.getMessage() == f"claimed {public_id(id)}: task greet"
+    assert extra(claimed, "execution") == public_id(id)
 
 
 async def test_a_failure_is_logged_with_its_traceback_and_ids(
@@ -65,7 +66,7 @@ async def test_a_failure_is_logged_with_its_traceback_and_ids(
     async def look_up(name: str) -> int:
         return {"a": 1}[name]
 
-    id = await floor.submit("look_up", "b")
+    id = public_id(await floor.submit("look_up", "b"))
     async with floor.working() as worker:
         await floor.until(State.FAILED, 1)
     (failed,) = records(caplog, logging.ERROR)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from flowfabric.errors import (
     Conflict,
     Corrupt,
@@ -17,8 +15,9 @@ from flowfabric.errors import (
     StoreUnavailable,
     TaskError,
 )
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.cli")
+logger = logger_of("flowfabric.cli")
 
 DONE = 0
 NOT_AS_EXPECTED = 1

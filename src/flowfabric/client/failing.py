@@ -3,8 +3,6 @@ of the worker as its cause."""
 
 from __future__ import annotations
 
-import logging
-
 from flowfabric.core.failures import FailureReport
 from flowfabric.core.model import Ended
 from flowfabric.core.states import SHAPE, Outcome
@@ -17,8 +15,9 @@ from flowfabric.errors import (
     ExecutionSkipped,
     FlowFabricError,
 )
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.client")
+logger = logger_of("flowfabric.client")
 
 _ENDINGS: dict[Outcome, type[ExecutionEnded]] = {
     Outcome.FAILED: ExecutionFailed,

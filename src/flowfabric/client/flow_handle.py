@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from flowfabric.client.handle import Handle
+from flowfabric.client.public_ids import shown
 from flowfabric.client.results import Results
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.flow.summary import FlowSnapshot
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import Event
 from flowfabric.core.states import PublicState, State
 from flowfabric.engine.engine import Engine
@@ -33,7 +34,7 @@ class Member(Protocol[R_co]):
     """A node of the graph that the flow was made from."""
 
     @property
-    def id(self) -> ExecutionId: ...
+    def id(self) -> str: ...
 
     def decode(self, body: bytes) -> R_co: ...
 
@@ -54,7 +55,7 @@ class FlowHandle:
 
     def handle(self, node: Member[R]) -> Handle[R]:
         """The handle of one member."""
-        return Handle(node.id, self._engine, self._results, node.decode)
+        return Handle(parse_execution_id(node.id), self._engine, self._results, node.decode)
 
     async def result(self, node: Member[R], timeout_seconds: float | None = None) -> R:
         """Wait for one member. Returns what it returned, or raises how else it ended."""
@@ -96,11 +97,11 @@ class FlowHandle:
         """A page of its members in these states (none: in all), in the order of their ids."""
         wanted = tuple(word(State, each, "states") for each in states)
         read = self._engine.flows.read
-        return await read.members(self.id, states=wanted, after=after, limit=limit)
+        return shown(await read.members(self.id, states=wanted, after=after, limit=limit))
 
     async def graph(self) -> Picture:
         """Members, edges and groups as they are now."""
-        return await self._engine.flows.picture(self.id)
+        return shown(await self._engine.flows.picture(self.id))
 
     async def cancel(
         self,
@@ -119,11 +120,12 @@ class FlowHandle:
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
         wanted = word(CancelPolicy, policy, "policy")
-        return await self._engine.flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
+        done = await self._engine.flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
+        return shown(done)
 
     async def backlog(self) -> Backlog:
         """What its cancel has to do yet: who is owed one, how many have acknowledged."""
-        return await self._engine.flows.backlog(self.id)
+        return shown(await self._engine.flows.backlog(self.id))
 
     async def replay(
         self,

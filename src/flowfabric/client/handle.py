@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from flowfabric.client.failing import error_of
+from flowfabric.client.public_ids import shown
 from flowfabric.client.results import Results
 from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.duration import duration_ms
 from flowfabric.core.explain import Explanation
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.model import Ended, Event, Feed
 from flowfabric.core.refusal import not_found
 from flowfabric.core.states import SHAPE, Outcome, PublicState
@@ -30,10 +31,15 @@ class Handle(Generic[R_co]):
     def __init__(
         self, id: ExecutionId, engine: Engine, results: Results, decode: Callable[[bytes], R_co]
     ) -> None:
-        self.id = id
+        self._id = id
         self._engine = engine
         self._results = results
         self._decode = decode
+
+    @property
+    def id(self) -> str:
+        """`<partition>-<uuid>`, which a shell and a URL take without quotes."""
+        return public_id(self._id)
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r})"
@@ -41,11 +47,11 @@ class Handle(Generic[R_co]):
     async def result(self, timeout_seconds: float | None = None) -> R_co:
         """Wait for the end. Returns what the task returned, or raises how else it ended."""
         if timeout_seconds is None:
-            return await self._value(await self._results.wait(self.id))
+            return await self._value(await self._results.wait(self._id))
         limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
         try:
             async with asyncio.timeout(limit):
-                ended = await self._results.wait(self.id)
+                ended = await self._results.wait(self._id)
         except TimeoutError:
             raise ResultTimeout(
                 f"execution {self.id} has not ended in {limit} s",
@@ -60,14 +66,14 @@ class Handle(Generic[R_co]):
 
     async def attempts(self) -> list[AttemptRecord]:
         """Every attempt, oldest first, with the exception that ended it and what it logged."""
-        return await self._engine.read.attempt_records(self.id)
+        return [shown(each) for each in await self._engine.read.attempt_records(self._id)]
 
     async def status(self) -> Snapshot:
         """What is known about it now."""
-        found = await self._engine.read.describe(self.id)
+        found = await self._engine.read.describe(self._id)
         if found is None:
-            raise not_found(self.id)
-        return found
+            raise not_found(self._id)
+        return shown(found)
 
     async def cancel(
         self, reason: str = "cancelled by the caller", *, request: str | None = None
@@ -77,19 +83,19 @@ class Handle(Generic[R_co]):
         Whoever repeats the call after an error passes the same `request` to both: then what was
         replayed meanwhile is not cancelled again.
         """
-        return await self._engine.cancel(self.id, reason, request=request)
+        return await self._engine.cancel(self._id, reason, request=request)
 
     async def events(self) -> list[Event]:
         """What happened to it so far, oldest first."""
         events: list[Event] = []
         while True:
             after = events[-1].cursor if events else ""
-            feed = Feed(execution=self.id, after=after, limit=HISTORY_PAGE)
+            feed = Feed(execution=self._id, after=after, limit=HISTORY_PAGE)
             page = await self._engine.read.events(feed)
             events += page
             if len(page) < HISTORY_PAGE:
-                return events
+                return [shown(each) for each in events]
 
     async def explain(self) -> Explanation:
         """Why it is not running, or what it does: `print((await handle.explain()).sentence)`."""
-        return await self._engine.read.explain(self.id)
+        return shown(await self._engine.read.explain(self._id))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 
 from flowfabric.core.ids import ExecutionId
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.client")
+logger = logger_of("flowfabric.client")
 
 PATIENCE_MS = 5_000
 LOOK_AT = 500

@@ -9,7 +9,6 @@ ended unheard, so waiting for it begins without a look at the store.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -23,8 +22,9 @@ from flowfabric.engine.hints import Hint
 from flowfabric.engine.slots import slot_here
 from flowfabric.errors import CursorExpired, StoreMismatch, StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.client")
+logger = logger_of("flowfabric.client")
 
 NET_SECONDS = 5.0
 BATCH = 500

@@ -25,7 +25,7 @@ from flowfabric.core.states import (
     State,
     vector,
 )
-from flowfabric.printing import one_line
+from flowfabric.printing import one_line, with_public_ids
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def explain(
         state=row.state,
         public_state=shown.public_state,
         reason=shown.blocking_reason,
-        sentence=one_line(why.sentence),
+        sentence=with_public_ids(one_line(why.sentence)),
         wakes=why.wakes,
         until_ms=why.until_ms,
         eligibility=waits.standing,

@@ -1,7 +1,9 @@
 """Ids, partitions, hash tags, and the two hashes that place things.
 
 An execution id carries its partition (`{fp:7}:<uuid>`); nobody computes it again from anything
-else. Every text has exactly one spelling, so that equal ids are equal texts on every store.
+else. Every stored text has exactly one spelling, so that equal ids are equal texts on every store.
+People see and type another one, `7-<uuid>`, which a shell and a URL take without quotes: it is
+written by `public_id` and read by `parse_execution_id`, and no store ever sees it.
 Chance and time are arguments here; names that people choose are judged in `names.py`.
 """
 
@@ -34,10 +36,12 @@ RANDOM_BITS = 74
 _EXECUTION_PREFIX = "{fp:"
 _INDEX_START = len(_EXECUTION_PREFIX)
 _INDEX_DIGITS_MAX = len(str(INDEX_MAX))
-_EXECUTION_ID_HINT = "an execution id looks like {fp:7}:018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"
+_EXECUTION_ID_HINT = "an execution id looks like 7-018f0c2e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"
 _PARTITION_HINT = "a partition looks like {fp:7}, {b:0} or {q:31}"
 _UUID_HINT = "use the lower-case form with four hyphens"
 
+# A whole UUID follows the partition: a UUID alone is too short to be read as such an id.
+_PUBLIC_ID = re.compile(r"([0-9]+)-(.{36,})", re.DOTALL)
 _CANONICAL_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 _FNV_OFFSET = 0xCBF29CE484222325
@@ -144,17 +148,32 @@ def parse_partition(text: object, field: str = "partition") -> Partition:
 
 
 def parse_execution_id(text: object, field: str = "execution_id") -> ExecutionId:
-    """Accepts the one spelling of an execution id; any partition index of 16 bits is legal."""
+    """The stored spelling of an id that was given in either spelling; a UUID alone is refused."""
+    if isinstance(text, str) and (parts := _PUBLIC_ID.fullmatch(text)):
+        return ExecutionId(_joined(parts[1], parts[2], field))
+    return stored_execution_id(text, field)
+
+
+def stored_execution_id(text: object, field: str = "execution_id") -> ExecutionId:
+    """Accepts the stored spelling alone; any partition index of 16 bits is legal."""
     if not (isinstance(text, str) and text.startswith(_EXECUTION_PREFIX)):
-        raise _invalid(field, "missing_tag", "the id has no partition tag", _EXECUTION_ID_HINT)
+        raise _invalid(field, "missing_tag", "the id names no partition", _EXECUTION_ID_HINT)
     digits, end, uuid_text = text[_INDEX_START:].partition("}:")
     if not end:
         raise _invalid(field, "missing_tag", "the partition tag never ends", _EXECUTION_ID_HINT)
+    return ExecutionId(_joined(digits, uuid_text, field))
+
+
+def _joined(digits: str, uuid_text: str, field: str) -> str:
     if _parse_index(digits) is None:
         message = f"the partition index must be 0..{INDEX_MAX}, without sign or leading zeros"
         raise _invalid(field, "invalid_partition_index", message, _EXECUTION_ID_HINT)
-    parse_uuid(uuid_text, field)
-    return ExecutionId(text)
+    return f"{_EXECUTION_PREFIX}{digits}}}:{parse_uuid(uuid_text, field)}"
+
+
+def public_id(id: ExecutionId) -> str:
+    """How people see an id that was parsed or minted before; checks nothing."""
+    return id[_INDEX_START:].replace("}:", "-", 1)
 
 
 def parse_flow_id(text: object, field: str = "flow_id") -> FlowId:

@@ -5,8 +5,6 @@ The cancels themselves go the dispatcher's road, in portions, with their own bac
 
 from __future__ import annotations
 
-import logging
-
 from flowfabric.core.flow.audit import owes_cancels
 from flowfabric.core.flow.cancel import cancel_line, cancelled_states
 from flowfabric.core.flow.changes import FlowPatch
@@ -18,10 +16,11 @@ from flowfabric.engine.isolation import log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.cancel_reconciler")
+logger = logger_of("flowfabric.cancel_reconciler")
 
 NAME = "cancel_reconciler"
 FLOWS = 50

@@ -6,7 +6,6 @@ What it finds goes the dispatcher's usual road. A flow that somebody works on is
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,10 +20,11 @@ from flowfabric.engine.isolation import STORE_TROUBLE, log_failed
 from flowfabric.engine.sweeping import Scope, includes
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.dependency_reconciler")
+logger = logger_of("flowfabric.dependency_reconciler")
 
 NAME = "dependency_reconciler"
 STALE_MS = 1_000

@@ -9,7 +9,6 @@ an `apply` that leaves a line.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,10 +29,11 @@ from flowfabric.engine.outcomes import (
 )
 from flowfabric.engine.rounds import Job, Rounds
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint, Hints
 
-logger = logging.getLogger("flowfabric.engine")
+logger = logger_of("flowfabric.engine")
 
 Usual = Callable[[Sequence[Outcome]], Awaitable[list[Finished]]]
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from flowfabric.core.flow.dispatch import Advanced
 from flowfabric.core.flow.model import Edge, Group, Line, Unreadable
 from flowfabric.engine.isolation import log_failed
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.dispatcher")
+logger = logger_of("flowfabric.dispatcher")
 
 
 def dispatched(line: Line, whole: Advanced, edges: int) -> None:

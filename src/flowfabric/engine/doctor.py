@@ -23,8 +23,9 @@ from flowfabric.engine.registry import Registry
 from flowfabric.engine.sweeping import report_of
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import Corrupt, FlowFabricError, Refused
-from flowfabric.printing import one_line
+from flowfabric.printing import one_line, with_public_ids
 from flowfabric.store.clock import FollowingClock
+from flowfabric.store.damage import unreadable_id
 from flowfabric.store.protocol import Store
 from flowfabric.store.upkeep import Hinderable, Upkeep
 
@@ -109,7 +110,8 @@ class Doctor:
             self._look_at(row)
 
     def _found(self, kind: Kind, subject: str, sentence: str) -> None:
-        self._findings.append(Finding(kind, one_line(subject), one_line(sentence)))
+        told = (with_public_ids(one_line(text)) for text in (subject, sentence))
+        self._findings.append(Finding(kind, *told))
 
     async def _open_rows(self) -> AsyncIterator[Execution]:
         """Every execution that is not over; one that cannot be read is named and passed."""
@@ -133,9 +135,9 @@ class Doctor:
             after, limit = page[-1].id, PAGE
 
     def _unreadable(self, error: Corrupt, after: ExecutionId | None) -> ExecutionId | None:
-        id = error.details.get("execution")
-        self._found(Kind.UNREADABLE, str(id or "an execution"), str(error))
-        return ExecutionId(id) if isinstance(id, str) and id != after else None
+        id = ExecutionId(unreadable_id(error))
+        self._found(Kind.UNREADABLE, id or "an execution", str(error))
+        return id if id and id != after else None
 
     def _look_at(self, row: Execution) -> None:
         now_ms = self._clock.now_ms()

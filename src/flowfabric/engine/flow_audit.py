@@ -6,17 +6,17 @@ commit under the flow's `rev`, and the dispatcher does what follows from it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from flowfabric.core.flow.audit import audit_members
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.views import Members, Sight, View
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.dependency_reconciler")
+logger = logger_of("flowfabric.dependency_reconciler")
 
 MEMBERS = 500
 EDGES = 5_000

@@ -57,9 +57,10 @@ class FlowBuilding:
         self._writes = writes
         self._lanes = lanes
 
-    async def join(self, flow: FlowId, id: ExecutionId, *, request: str | None = None) -> Grown:
+    async def join(self, flow: FlowId, id: str, *, request: str | None = None) -> Grown:
         """Make an execution a member of a flow in the same partition."""
-        if partition_of(parse_execution_id(id)) != flow_partition(flow, self.counts):
+        id = parse_execution_id(id)
+        if partition_of(id) != flow_partition(flow, self.counts):
             raise InvalidInput(
                 f"{id} is not in the partition of flow {flow}",
                 field="execution_id",

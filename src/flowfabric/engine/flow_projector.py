@@ -6,7 +6,6 @@ this is the auditor of both. It never touches the state that says whether a flow
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -23,10 +22,11 @@ from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept
 from flowfabric.engine.unsettled import unsettled_flows
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.flow_projector")
+logger = logger_of("flowfabric.flow_projector")
 
 NAME = "flow_projector"
 PAGE = 100

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.core.flow.model import START, Edge, Flow
 from flowfabric.core.flow.views import FlowQuery, Members, Sight, View
-from flowfabric.core.ids import ExecutionId, FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import Execution, Want, without_token
 from flowfabric.core.states import State
 from flowfabric.engine.looking import look, look_at_whole
@@ -77,9 +77,9 @@ class FlowReading:
             if len(some) < PAGE_LIMIT:
                 return found
 
-    async def flow_of(self, id: ExecutionId) -> FlowId | None:
+    async def flow_of(self, id: str) -> FlowId | None:
         """The flow of an execution, if it is a member of one."""
-        row = await self._head(id)
+        row = await self._head(parse_execution_id(id))
         return FlowId(row.flow) if row is not None and row.flow else None
 
     async def edge(
@@ -89,8 +89,9 @@ class FlowReading:
         key = (downstream, group, upstream)
         return next((edge for edge in view.edges if edge.key == key), None)
 
-    async def edges(self, id: ExecutionId, direction: Direction) -> list[Edge]:
+    async def edges(self, id: str, direction: Direction) -> list[Edge]:
         """All edges of a member on one side; none for whoever is in no flow."""
+        id = parse_execution_id(id)
         flow = await self.flow_of(id)
         if flow is None:
             return []

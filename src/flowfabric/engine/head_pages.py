@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Execution, Query
 from flowfabric.core.states import State
 from flowfabric.errors import Corrupt
+from flowfabric.loggers import logger_of
+from flowfabric.store.damage import unreadable_id
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.sweeping")
+logger = logger_of("flowfabric.sweeping")
 
 
 async def page_of_heads(
@@ -27,7 +27,7 @@ async def page_of_heads(
             if asked > 1:
                 asked //= 2
                 continue
-            lost = str(error.details.get("execution", ""))
+            lost = unreadable_id(error)
             logger.error(
                 "execution %s cannot be read",
                 lost,

@@ -7,7 +7,6 @@ there. A repair is guarded by what was read: whoever was faster knows better.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,11 +26,12 @@ from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.unsettled import page_of_flows
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 from flowfabric.store.upkeep import Verifiable
 
-logger = logging.getLogger("flowfabric.index_reconciler")
+logger = logger_of("flowfabric.index_reconciler")
 
 T = TypeVar("T", Execution, Flow)
 R = TypeVar("R")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 
 from flowfabric.core.model import Lane
@@ -11,10 +10,11 @@ from flowfabric.core.states import LaneState
 from flowfabric.core.transition import Changeset, LaneChange
 from flowfabric.engine.conflict import CONFLICT_PAUSES_SECONDS, apart, persistently
 from flowfabric.errors import Conflict
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.engine")
+logger = logger_of("flowfabric.engine")
 
 REMEMBER_MS = 1_000
 PAGE = 1_000

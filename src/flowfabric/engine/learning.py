@@ -8,7 +8,6 @@ sooner over than the road of a flow that is not known.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowfabric.core.flow.model import Flow, FlowState
@@ -18,9 +17,10 @@ from flowfabric.core.model import Submission, Want
 from flowfabric.core.transition import Changeset
 from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.known_flows import RECORDS_MAX, KnownFlows, is_for_dispatchers
+from flowfabric.loggers import logger_of
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.engine")
+logger = logger_of("flowfabric.engine")
 
 TOGETHER = 1_000
 

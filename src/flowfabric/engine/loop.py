@@ -8,11 +8,12 @@ never end the loop; stopping lets the current round finish.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 
-logger = logging.getLogger("flowfabric.loop")
+from flowfabric.loggers import logger_of
+
+logger = logger_of("flowfabric.loop")
 
 BACKOFF_SECONDS = (0.1, 30.0)
 AGAIN = 0.0

@@ -1,8 +1,8 @@
 """What operators do to executions that they do not hold. Part of the engine's verbs.
 
-They take an id, look first, and are decided again when somebody was faster. Each call is one
-request with a token of its own: whoever calls again after an error passes the same `request` to
-both calls, and what the first did is not done twice.
+They take an id in either spelling, look first, and are decided again when another was faster.
+Each call is one request with a token of its own: a caller that repeats it after an error passes the
+same `request` to both calls, and what the first did is not done twice.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class Overseeing:
     read: Reading
     flows: Flows
 
-    async def adopt(self, id: ExecutionId) -> Lease:
+    async def adopt(self, id: str) -> Lease:
         """The lease as the store has it, with its token, which no reading verb answers: with it an
         operator acts in place of the holder."""
-        loaded = (await self.store.load(Want(ids=[parse_execution_id(id)], payload=True)))[0]
+        id = parse_execution_id(id)
+        loaded = (await self.store.load(Want(ids=[id], payload=True)))[0]
         if loaded is None:
             raise refusal.not_found(id)
         lease = Lease(loaded.head, loaded.payload)
@@ -54,7 +55,7 @@ class Overseeing:
 
     async def cancel(
         self,
-        id: ExecutionId,
+        id: str,
         reason: str = "",
         *,
         source: Source = Source.OPERATOR,
@@ -71,18 +72,18 @@ class Overseeing:
                 return PublicState.CANCELLED
             return operator.cancel(row, now_ms, reason, source=source, lease=lease)
 
+        id = parse_execution_id(id)
         await self._decide(id, requested(request, "cancel", id, source), decision)
         return PublicState.CANCELLED
 
-    async def expire(
-        self, id: ExecutionId, reason: ExpireReason, *, request: str | None = None
-    ) -> bool:
+    async def expire(self, id: str, reason: ExpireReason, *, request: str | None = None) -> bool:
         """End it as expired; False when it was over already, or never was."""
 
         def decision(row: Execution, now_ms: int) -> Transition | bool:
             transition = operator.expire(row, now_ms, reason)
             return False if transition is None else transition
 
+        id = parse_execution_id(id)
         try:
             done = await self._decide(id, requested(request, "expire", id, reason), decision)
         except ExecutionNotFound:
@@ -91,13 +92,14 @@ class Overseeing:
 
     async def revoke(
         self,
-        id: ExecutionId,
+        id: str,
         reason: str = OPERATOR,
         *,
         worker: str | None = None,
         request: str | None = None,
     ) -> RevokeOutcome:
         """Take the lease away; with `worker`, only if that one holds it."""
+        id = parse_execution_id(id)
         done = await self._decide(
             id,
             requested(request, "revoke", id, worker),
@@ -107,13 +109,14 @@ class Overseeing:
 
     async def replay(
         self,
-        id: ExecutionId,
+        id: str,
         reason: str = "",
         *,
         downstream: bool = False,
         request: str | None = None,
     ) -> PublicState:
         """Run a finished execution again; `downstream`, with all that depended on its end."""
+        id = parse_execution_id(id)
         wanted = requested(request, "replay", id, downstream)
         flow = (await self.read.load(id)).head.flow
         if flow:
@@ -124,11 +127,9 @@ class Overseeing:
             id, wanted, lambda row, now_ms: operator.replay(row, now_ms, reason)
         )
 
-    async def change_priority(
-        self, id: ExecutionId, priority: int, *, request: str | None = None
-    ) -> None:
+    async def change_priority(self, id: str, priority: int, *, request: str | None = None) -> None:
         """Move what waits for a worker in its queue; one that has this priority stays as it is."""
-        wanted = names.priority(priority)
+        id, wanted = parse_execution_id(id), names.priority(priority)
         await self._decide(
             id,
             requested(request, "change_priority", id, wanted),
@@ -140,9 +141,10 @@ class Overseeing:
         )
 
     async def block(
-        self, id: ExecutionId, reason: Reason, *, detail: str = "", request: str | None = None
+        self, id: str, reason: Reason, *, detail: str = "", request: str | None = None
     ) -> PublicState:
         """Keep it from running for a reason that `explain` will show."""
+        id = parse_execution_id(id)
         return await self._change(
             id,
             requested(request, "block", id, reason),
@@ -154,9 +156,10 @@ class Overseeing:
         )
 
     async def unblock(
-        self, id: ExecutionId, expected: Reason | None = None, *, request: str | None = None
+        self, id: str, expected: Reason | None = None, *, request: str | None = None
     ) -> PublicState:
         """Take away the block that shows; refused when there is none, or not the expected one."""
+        id = parse_execution_id(id)
         return await self._change(
             id,
             requested(request, "unblock", id, expected),
@@ -164,10 +167,10 @@ class Overseeing:
         )
 
     async def set_tags(
-        self, id: ExecutionId, tags: Mapping[str, str], *, request: str | None = None
+        self, id: str, tags: Mapping[str, str], *, request: str | None = None
     ) -> int:
         """Set tags, other keys stay; answers how many were set."""
-        checked = names.tags(tags)
+        id, checked = parse_execution_id(id), names.tags(tags)
         await decide_and_commit(
             self.store,
             self.clock,

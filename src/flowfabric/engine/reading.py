@@ -12,7 +12,7 @@ from flowfabric.core.failures import FailureReport
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
 from flowfabric.core.flow.model import MISSING
 from flowfabric.core.flow.views import Sight
-from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
+from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id, public_id
 from flowfabric.core.model import (
     NO_ATTEMPT,
     UNREADABLE,
@@ -42,6 +42,7 @@ from flowfabric.engine.attempt_reading import attempt_records, failure_of
 from flowfabric.engine.lanes import SERVING, Lanes
 from flowfabric.engine.looking import look_at_whole
 from flowfabric.engine.registry import Registry
+from flowfabric.printing import with_public_ids
 from flowfabric.store.clock import Clock
 from flowfabric.store.damage import MISSING_RESULT, unreadable, unreadable_flow, unreadable_lane
 from flowfabric.store.protocol import Store
@@ -62,7 +63,7 @@ class LeaseSummary(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One execution as people see it."""
 
-    id: ExecutionId
+    id: str
     namespace: str
     lane: str
     kind: str
@@ -109,28 +110,31 @@ class Reading:
         self._lanes = lanes
         self._registry = registry
 
-    async def load(self, id: ExecutionId, *, payload: bool = False) -> Loaded:
+    async def load(self, id: str, *, payload: bool = False) -> Loaded:
         """The head without the token of its lease, or `ExecutionNotFound`."""
-        loaded = await self._load(Want(ids=[id], payload=payload))
+        loaded = await self._load(id, payload=payload)
         if loaded is None:
             raise not_found(id)
         return msgspec.structs.replace(loaded, head=without_token(loaded.head))
 
-    async def _load(self, want: Want) -> Loaded | None:
+    async def _load(
+        self, id: str, *, payload: bool = False, tags: bool = False, attempts: bool = False
+    ) -> Loaded | None:
         """One execution; a text that is no id is refused, whatever a store would make of it."""
-        parse_execution_id(want.ids[0])
+        ids = [parse_execution_id(id)]
+        want = Want(ids=ids, payload=payload, tags=tags, attempts=attempts)
         return (await self._store.load(want))[0]
 
-    async def describe(self, id: ExecutionId) -> Snapshot | None:
+    async def describe(self, id: str) -> Snapshot | None:
         """Everything worth showing; None if there is no such execution."""
-        loaded = await self._load(Want(ids=[id], tags=True))
+        loaded = await self._load(id, tags=True)
         return None if loaded is None else snapshot(loaded)
 
-    async def state(self, id: ExecutionId) -> PublicState | None:
+    async def state(self, id: str) -> PublicState | None:
         found = await self.describe(id)
         return None if found is None else found.public_state
 
-    async def result(self, id: ExecutionId) -> bytes | None:
+    async def result(self, id: str) -> bytes | None:
         """The bytes it completed with; None while there are none."""
         ended = (await self._store.endings([parse_execution_id(id)]))[0]
         return ended.result if ended is not None and ended.state is State.COMPLETED else None
@@ -139,9 +143,9 @@ class Reading:
         """How many executions stand, in one call; None for those that do not exist."""
         return await self._store.endings(ids)
 
-    async def tags(self, id: ExecutionId) -> dict[str, str]:
+    async def tags(self, id: str) -> dict[str, str]:
         """Its tags; none for an execution that does not exist."""
-        loaded = await self._load(Want(ids=[id], tags=True))
+        loaded = await self._load(id, tags=True)
         return {} if loaded is None else loaded.tags
 
     async def tags_of(self, ids: Sequence[ExecutionId]) -> dict[ExecutionId, dict[str, str]]:
@@ -149,37 +153,36 @@ class Reading:
         found = await self._store.load(Want(ids=ids, tags=True))
         return {each.head.id: each.tags for each in found if each is not None}
 
-    async def attempts(self, id: ExecutionId) -> list[Attempt]:
+    async def attempts(self, id: str) -> list[Attempt]:
         """Every attempt, oldest first; the one that runs is read from the head."""
-        loaded = await self._load(Want(ids=[id], attempts=True))
+        loaded = await self._load(id, attempts=True)
         return [] if loaded is None else _attempts_of(loaded)
 
-    async def attempt_records(self, id: ExecutionId) -> list[AttemptRecord]:
+    async def attempt_records(self, id: str) -> list[AttemptRecord]:
         """The same, with the exception that ended each and the lines it logged."""
-        loaded = await self._load(Want(ids=[id], attempts=True))
+        loaded = await self._load(id, attempts=True)
         if loaded is None:
             raise not_found(id)
         return await attempt_records(self._store, loaded.head, _attempts_of(loaded))
 
-    async def failure(self, id: ExecutionId) -> FailureReport | None:
+    async def failure(self, id: str) -> FailureReport | None:
         """The exception that ended its last attempt, if one did."""
         return await failure_of(self._store, (await self.load(id)).head)
 
     async def events(self, feed: Feed) -> list[Event]:
         """Lines of the log after a cursor, a page of them. A line that cannot be read is `Corrupt`
         in the history of one execution, and says so in its detail among those of all."""
-        if feed.execution:
-            parse_execution_id(feed.execution)
         limit = min(feed.limit, PAGE_LIMIT)
+        one = parse_execution_id(feed.execution) if feed.execution else feed.execution
         if limit < 1:
             return []
-        found = await self._store.tail(msgspec.structs.replace(feed, limit=limit))
+        found = await self._store.tail(msgspec.structs.replace(feed, limit=limit, execution=one))
         for line in found if feed.execution is not None else ():
             if UNREADABLE in line.detail:
                 raise unreadable(line.execution, f"its log: {line.detail[UNREADABLE]}")
         return found
 
-    async def explain(self, id: ExecutionId) -> Explanation:
+    async def explain(self, id: str) -> Explanation:
         """Why it is not running, or what it does."""
         head = (await self.load(id)).head
         lane = await self._lanes.state(head.lane)
@@ -220,9 +223,9 @@ class Reading:
         wider = msgspec.structs.replace(sight, lines=True)
         return waits_of(row, await look_at_whole(self._store, wider, now_ms))
 
-    async def eligibility(self, id: ExecutionId) -> Standing:
+    async def eligibility(self, id: str) -> Standing:
         """Whether it may run, as far as what it depends on is concerned."""
-        loaded = await self._load(Want(ids=[id]))
+        loaded = await self._load(id)
         return standing_of(None) if loaded is None else (await self.waits(loaded.head)).standing
 
     async def find(self, query: Query) -> Page:
@@ -252,7 +255,7 @@ def snapshot(loaded: Loaded) -> Snapshot:
     # While an attempt runs, the head still says how the one before it ended.
     is_running = head.state is State.ACTIVE and head.attempt_state is AttemptState.RUNNING
     return Snapshot(
-        id=head.id,
+        id=public_id(head.id),
         namespace=head.namespace,
         lane=head.lane,
         kind=head.kind,
@@ -271,7 +274,7 @@ def snapshot(loaded: Loaded) -> Snapshot:
         retry_count=head.retry_count,
         reclaim_count=head.reclaim_count,
         replay_count=head.replay_count,
-        outcome_detail="" if is_running else head.outcome_detail,
+        outcome_detail="" if is_running else with_public_ids(head.outcome_detail),
         outcome_category="" if is_running else head.outcome_category,
         progress_pct=head.progress_pct,
         progress_message=head.progress_message,

@@ -6,7 +6,6 @@ too: whoever submitted it was gone before it was whole.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from flowfabric.core.flow.changes import FlowPatch
@@ -21,12 +20,13 @@ from flowfabric.engine.isolation import isolated, log_failed
 from flowfabric.engine.sweeping import Scope, Swept, includes, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store import upkeep
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 from flowfabric.store.upkeep import Checkpointable
 
-logger = logging.getLogger("flowfabric.retention_trimmer")
+logger = logger_of("flowfabric.retention_trimmer")
 
 NAME = "retention_trimmer"
 PUT_OFF_MS = 3_600_000

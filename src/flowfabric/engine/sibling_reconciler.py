@@ -5,25 +5,24 @@ Live groups belong to the dispatcher; whatever still has somebody to cancel is l
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from flowfabric.core.flow.model import Flow, GroupKey, Line, LineKind, Unreadable
 from flowfabric.core.flow.round import Round
 from flowfabric.core.flow.siblings import Action, group_name, owed_by, reconcile
 from flowfabric.core.flow.views import Sight, Turn, View, name_of
-from flowfabric.core.ids import ExecutionId, parse_execution_id
+from flowfabric.core.ids import ExecutionId, stored_execution_id
 from flowfabric.engine import telemetry
 from flowfabric.engine.intervals import SECONDS
 from flowfabric.engine.isolation import log_failed
 from flowfabric.engine.sweeping import Scope
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import Corrupt, FlowFabricError, InvalidInput
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.sibling_reconciler")
+logger = logger_of("flowfabric.sibling_reconciler")
 
 NAME = "edge_cancel_reconciler"
 FLOWS = 50
@@ -93,7 +92,7 @@ class SiblingReconciler:
 
     async def _reconcile(self, flow: Flow, line: Line) -> Action | None:
         try:
-            downstream = parse_execution_id(line.execution)
+            downstream = stored_execution_id(line.execution)
         except InvalidInput as error:
             await self._remove(flow, line)
             logger.warning("a malformed line was removed", extra={"line": line.id})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from flowfabric.core.ids import ExecutionId, PartitionCounts, parse_execution_id, partition_of
+from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of, stored_execution_id
 from flowfabric.core.lifecycle import Order
 from flowfabric.core.model import Inserted
 from flowfabric.core.states import LaneState
@@ -28,7 +28,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 def require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
-    if partition_of(parse_execution_id(id)) >= counts.flow:
+    if partition_of(stored_execution_id(id)) >= counts.flow:
         raise InvalidInput(
             f"{id} is in no partition of this store",
             field="execution_id",

@@ -7,14 +7,14 @@ each time. Stopping lets every round under way finish, within a bound.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 import msgspec
 
 from flowfabric.engine.loop import Loop
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.supervisor")
+logger = logger_of("flowfabric.supervisor")
 
 RESTART_SECONDS = (1.0, 30.0)
 

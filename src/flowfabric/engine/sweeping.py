@@ -19,10 +19,11 @@ from flowfabric.core.model import Execution, Malformed, Shift, Want
 from flowfabric.engine.conflict import persistently
 from flowfabric.engine.loop import AGAIN, Loop
 from flowfabric.errors import Corrupt
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.sweeping")
+logger = logger_of("flowfabric.sweeping")
 
 # How long a cycle may be under way before another engine begins one: a crash costs no more.
 SHIFT_MS = 10_000

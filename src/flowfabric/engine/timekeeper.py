@@ -7,14 +7,13 @@ as they are, and looked past.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from flowfabric.core.documents import AnyDocument
-from flowfabric.core.ids import ExecutionId, parse_execution_id, partition_of
+from flowfabric.core.ids import ExecutionId, partition_of, stored_execution_id
 from flowfabric.core.model import DueBatch, Execution, Malformed
 from flowfabric.core.registry import KIND
 from flowfabric.core.timers import Duty, on_due, poisoned
@@ -27,11 +26,12 @@ from flowfabric.engine.registry import remove_silent
 from flowfabric.engine.sweeping import Scope, within
 from flowfabric.engine.telemetry import Telemetry
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.loggers import logger_of
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.hints import Hint
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.timekeeper")
+logger = logger_of("flowfabric.timekeeper")
 
 BATCH = 500
 NET_SECONDS = 15.0
@@ -192,6 +192,6 @@ def _poison(
 def _partition(id: ExecutionId) -> int | None:
     """The partition of an id; a damaged row may have one that is none."""
     try:
-        return partition_of(parse_execution_id(id))
+        return partition_of(stored_execution_id(id))
     except InvalidInput:
         return None

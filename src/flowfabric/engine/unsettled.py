@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
 from flowfabric.core.flow.model import Flow
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import parse_flow_id
 from flowfabric.errors import Corrupt, InvalidInput
+from flowfabric.loggers import logger_of
 from flowfabric.store.protocol import Store
 
-logger = logging.getLogger("flowfabric.sweeping")
+logger = logger_of("flowfabric.sweeping")
 
 
 async def unsettled_flows(store: Store, after: str, limit: int) -> tuple[list[Flow], str, int]:

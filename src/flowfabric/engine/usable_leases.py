@@ -6,15 +6,15 @@ would keep its execution until it runs out, and then again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 
 from flowfabric.core.lifecycle import unusable
 from flowfabric.core.model import Lease
 from flowfabric.core.transition import Transition
+from flowfabric.loggers import logger_of
 from flowfabric.store.damage import unreadable
 
-logger = logging.getLogger("flowfabric.engine")
+logger = logger_of("flowfabric.engine")
 
 Apply = Callable[[Callable[[int], list[Transition]]], Awaitable[object]]
 

@@ -14,7 +14,7 @@ import msgspec
 from flowfabric.core.documents import UNREADABLE_REV, AnyDocument, DamagedDocument, Document
 from flowfabric.core.entries import Kept
 from flowfabric.core.flow.model import Unreadable
-from flowfabric.core.ids import ExecutionId, parse_execution_id
+from flowfabric.core.ids import ExecutionId, parse_execution_id, stored_execution_id
 from flowfabric.core.model import (
     UNREADABLE,
     Ended,
@@ -61,6 +61,16 @@ def unreadable(id: str, problem: str) -> Corrupt:
     return Corrupt(f"execution {id} cannot be read: {problem}", details={"execution": id})
 
 
+def unreadable_id(error: Corrupt) -> str:
+    """As it is stored, the id of the execution that cannot be read; empty if it is not known."""
+    told = str(error.details.get("execution", ""))
+    try:
+        return parse_execution_id(told)
+    except InvalidInput:
+        # What is damaged may be the id itself, which is then told as it is.
+        return told
+
+
 def unreadable_flow(id: str, problem: str) -> Corrupt:
     return Corrupt(f"flow {id} cannot be read: {problem}", details={"flow": id})
 
@@ -90,7 +100,7 @@ def lease_or_unusable(head: Execution, payload: bytes | None) -> Lease:
 def known_key(id: object, digest: object) -> Inserted:
     """Whom a key that is alive belongs to."""
     try:
-        owner = parse_execution_id(str(id))
+        owner = stored_execution_id(str(id))
     except InvalidInput:
         return Inserted(
             ExecutionId(str(id)), created=False, problem=in_column("id", f"{id!r} is no id")

@@ -17,6 +17,7 @@ from flowfabric.core.attempt_record import AttemptLine, lines_entry
 from flowfabric.core.entries import Entry
 from flowfabric.core.failures import shortened
 from flowfabric.core.model import Lease
+from flowfabric.loggers import logger_of
 from flowfabric.worker.failure_capture import report_of
 
 LINE_CHARS = 4_000
@@ -87,7 +88,7 @@ class AttemptLogger(_Adapter):
     """Logs to `flowfabric.task` with the ids of the attempt, and keeps the line."""
 
     def __init__(self, about: dict[str, object], kept: AttemptLog) -> None:
-        super().__init__(logging.getLogger("flowfabric.task"), about)
+        super().__init__(logger_of("flowfabric.task"), about)
         self._kept = kept
 
     def process(

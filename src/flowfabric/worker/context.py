@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import cached_property
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import Lease
 from flowfabric.errors import InvalidInput
 from flowfabric.worker.attempt_log import AttemptLog, AttemptLogger
@@ -29,9 +29,9 @@ class Context:
         return AttemptLogger(about, self._kept)
 
     @property
-    def id(self) -> ExecutionId:
+    def id(self) -> str:
         """The execution's id: the same in every attempt, so a good idempotency key."""
-        return self._lease.id
+        return public_id(self._lease.id)
 
     @property
     def attempt(self) -> int:

@@ -11,7 +11,6 @@ writes the first. Outcomes of one flow, and those of none, are never in two call
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from flowfabric.core.transition import BATCH_LIMIT
@@ -19,8 +18,9 @@ from flowfabric.engine.direct_ends import Followed
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Finished, Follow, Outcome
 from flowfabric.errors import StoreMismatch, StoreUnavailable
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.finisher")
+logger = logger_of("flowfabric.finisher")
 
 PAUSE_SECONDS = (0.1, 5.0)
 WAITING_LIMIT = 10 * BATCH_LIMIT

@@ -6,7 +6,6 @@ Whatever goes wrong here is logged and tried again; the work goes on.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
@@ -18,9 +17,10 @@ from flowfabric.core.registry import HEARTBEAT_SECONDS, WorkerRecord
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.loop import Loop
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.version import VERSION
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 END_SECONDS = 2.0
 

@@ -8,7 +8,6 @@ then stops the user's code.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,8 +16,9 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, LeaseExpired
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.keeper")
+logger = logger_of("flowfabric.keeper")
 
 SAFETY_SECONDS = 0.5
 RETRY_SECONDS = 0.5

@@ -7,7 +7,6 @@ behind at most, so that people can watch it and a killed worker leaves its last 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,9 +14,10 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.outcomes import Outcome, with_entries
+from flowfabric.loggers import logger_of
 from flowfabric.worker.attempt_log import AttemptLog
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 STORE_SECONDS = 1.0
 

@@ -16,8 +16,9 @@ from flowfabric.core.model import Lease
 from flowfabric.core.states import State
 from flowfabric.engine.outcomes import Delayed, Failed, Finished, Outcome
 from flowfabric.errors import FlowFabricError, LeaseExpired, StaleLease
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 NAMES_SHOWN = 10
 

@@ -6,7 +6,6 @@ A carrier that fails, or a context that cannot be read, is logged; the attempt r
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -15,8 +14,9 @@ from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Lease
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 _Tags = asyncio.Task[dict[ExecutionId, dict[str, str]]]
 

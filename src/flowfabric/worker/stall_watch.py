@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import sys
 import threading
 import time
@@ -17,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 
+from flowfabric.loggers import logger_of
 from flowfabric.worker.failure_capture import is_own_file
 from flowfabric.worker.handler import Handler
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 LOOK_SECONDS = 2.0
 STALL_SECONDS = 1.0

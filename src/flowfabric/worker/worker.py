@@ -8,7 +8,6 @@ bound, and hands the rest back.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 
@@ -27,6 +26,7 @@ from flowfabric.engine.inputs import Inputs
 from flowfabric.engine.outcomes import Failed, Follow, Outcome, Released, hand_back_unread
 from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
+from flowfabric.loggers import logger_of
 from flowfabric.version import VERSION
 from flowfabric.worker.context import Context
 from flowfabric.worker.finisher import Finisher
@@ -43,7 +43,7 @@ from flowfabric.worker.runner import HANDLER_PANIC, UnreadArguments, failed, run
 from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 Handed = asyncio.Task[Inputs]
 # What upstreams hand to one: nothing, what is known here, or who is asked.

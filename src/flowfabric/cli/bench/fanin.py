@@ -16,7 +16,7 @@ from flowfabric.cli.bench.flows import WARM_UP, Bench, percentiles
 from flowfabric.cli.bench.others import other
 from flowfabric.cli.bench.replica import Place
 from flowfabric.cli.bench.targets import Target, require_shared
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import parse_execution_id
 from flowfabric.core.model import Feed
 from flowfabric.errors import Corrupt
 
@@ -69,9 +69,9 @@ async def _wait_ms(bench: Bench, width: int) -> float:
     return max(released_ms - max(ended_ms), 0)
 
 
-async def _first_ms(bench: Bench, id: ExecutionId, besides: AbstractSet[str]) -> int:
+async def _first_ms(bench: Bench, id: str, besides: AbstractSet[str]) -> int:
     """The time of its first line in the log that is of another kind."""
-    for event in await bench.app.engine.read.events(Feed(execution=id)):
+    for event in await bench.app.engine.read.events(Feed(execution=parse_execution_id(id))):
         if event.kind not in besides:
             return event.at_ms
     raise Corrupt(f"{id} has not gone on")

@@ -20,7 +20,7 @@ from flowfabric.cli.bench.others import READY
 from flowfabric.cli.bench.replica import Load, Place, Report
 from flowfabric.cli.bench.targets import Target, require_shared
 from flowfabric.client.flow_handle import FlowHandle
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.errors import Corrupt, FlowFabricError
 from flowfabric.graph import Node
 from flowfabric.task import Task
@@ -80,7 +80,7 @@ class Floor:
             await working
         if set(results) != {self.load.nodes}:
             raise Corrupt("the results are not those of the chains that were started")
-        return [[node.id for node in nodes] for _, nodes in made]
+        return [[parse_execution_id(node.id) for node in nodes] for _, nodes in made]
 
     async def _chain(self) -> tuple[FlowHandle, list[Node[int]]]:
         graph = self.app.graph("chain")

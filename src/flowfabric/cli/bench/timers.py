@@ -12,6 +12,7 @@ import msgspec
 from flowfabric.app import App
 from flowfabric.cli.bench.cycle import Percentiles
 from flowfabric.cli.bench.flows import percentiles
+from flowfabric.core.ids import public_id
 from flowfabric.core.states import PublicState
 from flowfabric.engine.hints import Hint
 from flowfabric.errors import Corrupt
@@ -39,7 +40,7 @@ class Watch:
         """The store has answered: what ended is there for everybody."""
         now_ms = self._app.engine.clock.now_ms()
         for id in hint.ended:
-            self.seen.setdefault(id, now_ms)
+            self.seen.setdefault(public_id(id), now_ms)
         if self.due and self.due.keys() <= self.seen.keys():
             self.all_seen.set()
 

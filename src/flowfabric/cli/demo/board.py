@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import public_id
 from flowfabric.core.model import NO_ATTEMPT, Event
 from flowfabric.core.states import TERMINAL, AttemptKind, State
 
@@ -39,14 +39,14 @@ class Board:
     """
 
     def __init__(self) -> None:
-        self.labels: dict[ExecutionId, str] = {}
-        self.members: dict[str, ExecutionId] = {}
-        self.greeters: dict[ExecutionId, int] = {}
+        self.labels: dict[str, str] = {}
+        self.members: dict[str, str] = {}
+        self.greeters: dict[str, int] = {}
         self.workers: dict[str, int] = {}
         self.killed: set[str] = set()
-        self.places: dict[ExecutionId, Place] = {}
+        self.places: dict[str, Place] = {}
 
-    def watch(self, labels: Mapping[ExecutionId, str]) -> None:
+    def watch(self, labels: Mapping[str, str]) -> None:
         self.labels |= labels
         for id in labels:
             self.places.setdefault(id, Place())
@@ -63,21 +63,22 @@ class Board:
     def is_over(self) -> bool:
         return all(place.state in TERMINAL for place in self.places.values())
 
-    def is_held(self, id: ExecutionId) -> bool:
+    def is_held(self, id: str) -> bool:
         return self.places[id].state is State.ACTIVE
 
-    def held_by(self, worker: str) -> list[ExecutionId]:
+    def held_by(self, worker: str) -> list[str]:
         return [id for id in self.places if self.is_held(id) and self.places[id].worker == worker]
 
     def absorb(self, line: Event) -> Happening | None:
         """Take in one line; answers what to tell people, if it is worth telling."""
-        label = self.labels.get(line.execution)
+        id = public_id(line.execution)
+        label = self.labels.get(id)
         if label is None:
             return None
-        before = self.places[line.execution]
-        place = self.places[line.execution] = _place(line, before)
-        if place.state is State.ACTIVE and line.execution in self.greeters:
-            self.workers[place.worker] = self.greeters[line.execution]
+        before = self.places[id]
+        place = self.places[id] = _place(line, before)
+        if place.state is State.ACTIVE and id in self.greeters:
+            self.workers[place.worker] = self.greeters[id]
         return self._tell(line, label, before)
 
     def _tell(self, line: Event, label: str, before: Place) -> Happening | None:
@@ -85,7 +86,7 @@ class Board:
         detail = line.detail
         match line.kind:
             case "claimed" if detail.get("kind") == AttemptKind.RECLAIM:
-                who = self.name(self.places[line.execution].worker)
+                who = self.name(self.places[public_id(line.execution)].worker)
                 what = f"takes over {label} as attempt {line.attempt + 1}"
             case "completed" | "failed" | "cancelled" | "expired" | "skipped":
                 reason = f": {detail['reason']}" if detail.get("reason") else ""

@@ -14,7 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from flowfabric.core.ids import ExecutionId
 from flowfabric.worker.context import Context
 
 
@@ -26,7 +25,7 @@ class Effect(StrEnum):
 class Note(NamedTuple):
     """Which execution, in which of its attempts."""
 
-    id: ExecutionId
+    id: str
     attempt: int
     effect: Effect = Effect.FINISHED
 
@@ -61,6 +60,4 @@ class Notes:
         if not self._file.exists():
             return []
         lines = [line.split() for line in self._file.read_text(encoding="ascii").splitlines()]
-        return [
-            Note(ExecutionId(id), int(attempt), Effect(effect)) for id, attempt, effect in lines
-        ]
+        return [Note(id, int(attempt), Effect(effect)) for id, attempt, effect in lines]

@@ -13,7 +13,6 @@ import msgspec
 from flowfabric.cli.demo.flow_proof import FlowProof, prove_flow
 from flowfabric.cli.demo.notes import Effect, Note
 from flowfabric.cli.demo.wanted import Started
-from flowfabric.core.ids import ExecutionId
 from flowfabric.core.model import Attempt
 from flowfabric.core.states import AttemptKind, AttemptLifecycle, PublicState
 from flowfabric.engine.engine import Engine
@@ -51,7 +50,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     started: list[Started] = []
     flow: list[Started] = []
     killed: Killed | None = None
-    held_by_killed: list[ExecutionId] = []
+    held_by_killed: list[str] = []
     asked_again: int = 0
     created_again: int = 0
 
@@ -87,7 +86,7 @@ async def prove(
     )
 
 
-async def _unexpected(started: Sequence[Started], heads: dict[ExecutionId, Snapshot]) -> list[str]:
+async def _unexpected(started: Sequence[Started], heads: dict[str, Snapshot]) -> list[str]:
     """Everything that did not end as it should, or with another result."""
     problems: list[str] = []
     for wanted, handle in started:
@@ -101,7 +100,7 @@ async def _unexpected(started: Sequence[Started], heads: dict[ExecutionId, Snaps
     return problems
 
 
-def _kinds(attempts: dict[ExecutionId, list[Attempt]]) -> dict[str, int]:
+def _kinds(attempts: dict[str, list[Attempt]]) -> dict[str, int]:
     counted = Counter(attempt.kind for each in attempts.values() for attempt in each)
     kinds = (AttemptKind.INITIAL, AttemptKind.RETRY, AttemptKind.RECLAIM)
     return {str(kind): counted.pop(kind, 0) for kind in kinds} | {
@@ -110,8 +109,8 @@ def _kinds(attempts: dict[ExecutionId, list[Attempt]]) -> dict[str, int]:
 
 
 def _effects_missing(
-    heads: dict[ExecutionId, Snapshot],
-    attempts: dict[ExecutionId, list[Attempt]],
+    heads: dict[str, Snapshot],
+    attempts: dict[str, list[Attempt]],
     effects: Counter[Note],
 ) -> list[str]:
     """Each completed execution completed in one attempt, and that one ran to its end once."""
@@ -130,8 +129,8 @@ def _effects_missing(
 
 def _succession(
     evidence: Evidence,
-    heads: dict[ExecutionId, Snapshot],
-    attempts: dict[ExecutionId, list[Attempt]],
+    heads: dict[str, Snapshot],
+    attempts: dict[str, list[Attempt]],
 ) -> tuple[Killed | None, list[str]]:
     """Whether what the killed worker held was taken up, and ended, by somebody else."""
     killed = evidence.killed

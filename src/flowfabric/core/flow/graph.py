@@ -192,7 +192,7 @@ def check_partition(flow: FlowId, members: Iterable[ExecutionId], counts: Partit
                 f"{id} is not in the partition of its flow",
                 field="execution_id",
                 code="invalid_partition_index",
-                hint=f"ids of this flow begin with {{fp:{partition}}}",
+                hint=f"mint its members for partition {partition}",
             )
 
 

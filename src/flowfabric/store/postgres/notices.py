@@ -7,7 +7,6 @@ hint. Notices may be lost with the connection: after each new one, everything ma
 from __future__ import annotations
 
 import asyncio
-import logging
 from hashlib import sha256
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from flowfabric.core.ids import FlowId
 from flowfabric.core.model import ANY_ROUTE
 from flowfabric.errors import FlowFabricError
+from flowfabric.loggers import logger_of
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.notices import few_routes
 from flowfabric.store.postgres.address import Address
@@ -22,7 +22,7 @@ from flowfabric.store.postgres.connections import CONNECT_SECONDS, open_connecti
 from flowfabric.store.postgres.problems import DRIVER_ERRORS
 from flowfabric.store.trips import Trips
 
-logger = logging.getLogger("flowfabric.store")
+logger = logger_of("flowfabric.store")
 
 TROUBLE: tuple[type[Exception], ...] = (FlowFabricError, *DRIVER_ERRORS)
 KEEPALIVE_SECONDS = 30.0

@@ -7,7 +7,6 @@ or none that can be reached, looks for others in its own time.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import secrets
@@ -18,11 +17,12 @@ import threading
 import time
 from pathlib import Path
 
+from flowfabric.loggers import logger_of
 from flowfabric.store.hints import Hint, Listener
 from flowfabric.store.notices import decode_notice, encode_notice
 from flowfabric.store.sqlite.watch import Watch
 
-logger = logging.getLogger("flowfabric.store")
+logger = logger_of("flowfabric.store")
 
 ENDING = "-wake-"
 # The process, and a text that no other socket had or will have.

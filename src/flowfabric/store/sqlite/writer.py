@@ -9,7 +9,6 @@ the next one, up to a bound in rows and time, so that the cost of a sync to disk
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from flowfabric.errors import StoreMismatch, StoreUnavailable
 from flowfabric.forking import uncut
+from flowfabric.loggers import logger_of
 from flowfabric.store.hints import Hint, Listener
 from flowfabric.store.notices import joined
 from flowfabric.store.sqlite.counting import CountingConnection
@@ -29,7 +29,7 @@ from flowfabric.store.sqlite.watch import Watch
 
 T = TypeVar("T")
 
-logger = logging.getLogger("flowfabric.store")
+logger = logger_of("flowfabric.store")
 
 TRANSACTION_SECONDS = 0.005
 TRANSACTION_ROWS = 500

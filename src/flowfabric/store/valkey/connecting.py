@@ -7,18 +7,18 @@ here with what to do about it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
 from flowfabric.errors import InvalidInput, StoreMismatch, StoreUnavailable
+from flowfabric.loggers import logger_of
 from flowfabric.store.valkey.address import Address, Place
 from flowfabric.store.valkey.link import Link, Reply, ReplyError, pack
 from flowfabric.store.valkey.trouble import unavailable
 
-logger = logging.getLogger("flowfabric.store.valkey")
+logger = logger_of("flowfabric.store.valkey")
 
 CONNECT_SECONDS = 3.0
 MIN_REPLICAS = "min-replicas-to-write"

@@ -7,7 +7,6 @@ While nobody else listens, little is said.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 import time
@@ -15,13 +14,14 @@ from contextlib import suppress
 
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children
+from flowfabric.loggers import logger_of
 from flowfabric.store.hints import Hint, Hints
 from flowfabric.store.notices import decode_notice, encode_notice, joined
 from flowfabric.store.valkey.connecting import connect
 from flowfabric.store.valkey.link import Link, Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
 
-logger = logging.getLogger("flowfabric.store.valkey")
+logger = logger_of("flowfabric.store.valkey")
 
 MUTE_SECONDS = 0.05
 AGAIN_SECONDS = (0.1, 5.0)

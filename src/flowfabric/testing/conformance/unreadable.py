@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, public_id
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Execution, Feed, Malformed, Query, Want
 from flowfabric.core.operator import set_tags
@@ -151,11 +151,11 @@ async def test_reading_an_unreadable_row_says_which_it_is(
     await corrupter(execution_id(1))
     with pytest.raises(Corrupt) as refused:
         await store.load(Want(ids=[execution_id(0), execution_id(1)]))
-    assert refused.value.details == {"execution": execution_id(1)}
+    assert refused.value.details == {"execution": public_id(execution_id(1))}
     with pytest.raises(Corrupt) as refused:
         await store.endings([execution_id(0), execution_id(1)])
-    assert refused.value.details == {"execution": execution_id(1)}
+    assert refused.value.details == {"execution": public_id(execution_id(1))}
     with pytest.raises(Corrupt) as refused:
         await store.find(Query())
-    assert refused.value.details == {"execution": execution_id(1)}
+    assert refused.value.details == {"execution": public_id(execution_id(1))}
     assert (await head(store, execution_id(0))).id == execution_id(0)
