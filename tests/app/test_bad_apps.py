@@ -43,7 +43,7 @@ def test_a_bad_url_is_named(url: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("url", [None, 5, Path("flows.db")])
+@pytest.mark.parametrize("url", [5, Path("flows.db")])
 def test_a_url_is_text(url: object) -> None:
     with pytest.raises(InvalidInput, match="expected text") as refused:
         App(cast(str, url))

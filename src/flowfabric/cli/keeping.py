@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from flowfabric.cli import event_loop
 from flowfabric.cli.exits import NOT_AS_EXPECTED
-from flowfabric.cli.stores import NamespaceOption, StoreOption, named_store
+from flowfabric.cli.operating.opening import with_app
+from flowfabric.cli.stores import NamespaceOption, StoreOption
 from flowfabric.cli.terminal import console_for, print_json, table_of
 from flowfabric.printing import one_line, public_url
 
@@ -123,22 +123,7 @@ def workers(*, store: StoreOption, namespace: NamespaceOption, json: _Json = Fal
 
 
 def _with_engine(store: str, work: Callable[[Engine], Awaitable[R]]) -> R:
-    """Open it, do one thing, let go of it."""
-    from flowfabric.app import App
-    from flowfabric.engine.doctor import require_store
-
-    async def run(url: str, *, is_private: bool) -> R:
-        app = App(url)
-        if not is_private:
-            await require_store(app.engine.store)
-        await app.connect()
-        try:
-            return await work(app.engine)
-        finally:
-            await app.close()
-
-    with named_store(store) as url:
-        return event_loop.run(run(url, is_private=url != store))
+    return with_app(store, lambda app: work(app.engine))
 
 
 def _fields(found: Diagnosis) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,9 @@ import typer
 
 from flowfabric.cli.event_loop import run
 from flowfabric.cli.targets import Target, find_app
+from flowfabric.loggers import logger_of
+
+logger = logger_of("flowfabric.cli")
 
 _Lanes = Annotated[
     str, typer.Option(help="Lanes to serve, separated by commas; by default those of the tasks.")
@@ -77,5 +79,5 @@ def _supervise(context: typer.Context, command: list[str], *, processes: int, re
         folder = Path.cwd() if reload else None
         return await WorkerProcesses([*logs, "worker", *command], processes, reload=folder).run()
 
-    logging.getLogger("flowfabric.cli").info("starting %s worker processes", processes)
+    logger.info("starting %s worker processes", processes)
     raise typer.Exit(asyncio.run(keep()))

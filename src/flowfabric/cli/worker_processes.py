@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -17,7 +16,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-logger = logging.getLogger("flowfabric.cli")
+from flowfabric.loggers import logger_of
+
+logger = logger_of("flowfabric.cli")
 
 # How long a process that ended by itself is missing, at first and at most.
 PAUSE_SECONDS = (1.0, 30.0)
