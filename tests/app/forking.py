@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 import flowfabric as ff
@@ -159,7 +160,64 @@ def handles(program: Program) -> None:
     say("ended", os.waitpid(in_child(lambda: asyncio.run(end(handle))), 0)[1])
 
 
-WAYS = {"after": after_use, "beside": beside, "signal": by_signal, "handles": handles}
+async def listed(program: Program) -> set[int]:
+    """The processes whose workers are registered."""
+    return {worker.pid for worker in await program.app.workers()}
+
+
+async def until_listed(program: Program, *wanted: int) -> None:
+    """A worker is listed from its first heartbeat on, and until its last word has arrived."""
+    while await listed(program) != set(wanted):
+        pass
+
+
+async def visit(program: Program, line: Connection) -> None:
+    """In a child: a worker beside the parent's, and what it sees before and after its parent."""
+    me, parent = os.getpid(), os.getppid()
+    async with asyncio.timeout(2 * PATIENCE_SECONDS), program.app.running():
+        await until_listed(program, me, parent)
+        line.send("registered")
+        if await asyncio.to_thread(line.recv) == "stay":
+            line.send(me in await listed(program))
+            await until_listed(program, me)
+            line.send("alone")
+    line.send("ended")
+
+
+def registry(program: Program) -> None:
+    """Workers of a parent and of its children: one ends before the parent, one after it."""
+    fork = multiprocessing.get_context("fork")
+    me, lines = os.getpid(), [fork.Pipe() for _ in range(2)]
+
+    async def child(line: tuple[Connection, Connection]) -> BaseProcess:
+        born = fork.Process(target=lambda: asyncio.run(visit(program, line[1])), daemon=True)
+        born.start()
+        say(await asyncio.to_thread(line[0].recv))
+        await until_listed(program, me, born.pid or 0)
+        return born
+
+    async def work() -> None:
+        (short, _), (long, _) = lines
+        async with asyncio.timeout(4 * PATIENCE_SECONDS), program.app.running():
+            await until_listed(program, me)
+            await child(lines[0])
+            short.send("end")
+            say(await asyncio.to_thread(short.recv), me in await listed(program))
+            await until_listed(program, me)
+            await child(lines[1])
+        long.send("stay")
+
+    asyncio.run(work())
+    say("outlives", lines[1][0].recv(), lines[1][0].recv(), lines[1][0].recv())
+
+
+WAYS = {
+    "after": after_use,
+    "beside": beside,
+    "signal": by_signal,
+    "handles": handles,
+    "registry": registry,
+}
 
 if __name__ == "__main__":
     WAYS[sys.argv[2]](make(sys.argv[1]))

@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric.store import open_store
 from tests.conftest import discard
-from tests.servers import store_url
+from tests.servers import DURABLE, store_url
 
 ROOT = Path(__file__).parents[2]
 # Far beyond what anything here takes: only a child that hangs meets it.
@@ -63,3 +63,10 @@ def test_what_was_made_before_the_fork_is_used_after_it(url: str, store_kind: st
     # In memory nothing is shared: the child begins with an empty store.
     wanted = "ExecutionNotFound" if store_kind == "memory" else "('worker', 8)"
     assert (child, ended) == (f"child {wanted}", "ended 0")
+
+
+@pytest.mark.parametrize("store_kind", DURABLE)
+def test_parent_and_child_are_registered_as_workers_of_their_own(url: str) -> None:
+    """Neither removes the other's registration when it ends."""
+    said = lines(url, "registry")
+    assert said == ["registered", "ended True", "registered", "outlives True alone ended"]

@@ -11,7 +11,7 @@ from flowfabric.engine.flow_reading import Direction
 from flowfabric.errors import Corrupt
 from flowfabric.testing.flows import member
 from tests.damage.cases import Subject
-from tests.damage.spots import Key, Payload, Spot, Tag
+from tests.damage.spots import Key, Payload, Spot, Tag, Word
 from tests.flow.desk import FlowDesk
 
 Read = Callable[[FlowDesk], Awaitable[object]]
@@ -99,5 +99,7 @@ def name_of(spot: Spot) -> str:
             return spot.flow
         case Attempt() | Event():
             return spot.execution
+        case Word():
+            return spot.document.name
         case _:
             return spot.name

@@ -58,8 +58,15 @@ class Key(msgspec.Struct, frozen=True):
     until_ms: int = 0
 
 
+class Word(msgspec.Struct, frozen=True):
+    """A word by which a document is found; on Valkey it is an entry of an index."""
+
+    document: Document
+    word: str
+
+
 Beside = Payload | Attempt | Tag | Key | Lane | Shift | Event | Document
-Spot = Record | Beside
+Spot = Record | Beside | Word
 
 # What names a record is how it is found; the model calls some columns otherwise than the tables.
 COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
@@ -128,6 +135,8 @@ def _row(spot: Spot) -> _Row:
         case Document():
             named = {"kind": spot.kind, "namespace": spot.namespace, "name": spot.name}
             return _Row("document", named)
+        case Word():
+            return _Row("document_word", {**_row(spot.document).named, "word": spot.word})
         case Event():
             return _Row("log", {"n": spot.execution, "kind": spot.kind})
         case _:
@@ -267,7 +276,7 @@ class _Valkey:
                 if cell is None:
                     return False
                 await self._call("HSET", self._document(spot), column, cell)
-            case Key() | Event():
+            case Key() | Event() | Word():
                 return False
         return True
 

@@ -17,7 +17,7 @@ from flowfabric.store import Store
 from flowfabric.store.upkeep import Damage, Inspectable
 from flowfabric.testing.clock import VirtualClock
 from tests.damage.cases import CELLS
-from tests.damage.spots import COLUMNS, Cell, raw_client
+from tests.damage.spots import COLUMNS, Cell, Word, raw_client
 
 KIND, SPACE = "made-up", "default"
 
@@ -88,3 +88,22 @@ async def test_words_without_a_document_are_found_by_a_deep_look(
     async with raw_client(store) as raw:
         assert await raw.remove(spoilt)
     assert await store.inspect() == [Damage("table document_word", "1 rows of it belong to nobody")]
+
+
+MISSING = Damage("table document_word", "1 words of documents are missing in it")
+STRANGE = Damage("table document_word", "1 rows of it are no words of their documents")
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite", "postgres"])
+async def test_words_that_are_not_those_of_a_document_are_found_by_a_deep_look(
+    store: Store, clock: VirtualClock
+) -> None:
+    first, second, _ = await furnish(store, clock)
+    assert isinstance(store, Inspectable)
+    async with raw_client(store) as raw:
+        assert await raw.remove(Word(first, "w"))
+        assert await store.inspect() == [MISSING]
+        await store.put([change(first, body=b"1", words=(), due_ms=None)], clock.now_ms())
+        assert await store.inspect() == []
+        assert await raw.write(Word(second, "w"), "word", "v")
+        assert await store.inspect() == [STRANGE, MISSING]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
 import pytest
 
+from flowfabric.core.documents import AnyDocument, DocumentQuery, create, remove, scope_of
 from flowfabric.core.ids import flow_partition
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Query
-from flowfabric.store.upkeep import Verifiable, Verified
+from flowfabric.store.upkeep import Damage, Verifiable, Verified
 from flowfabric.store.valkey import ValkeyStore
 from flowfabric.store.valkey.codec import uuid_of
 from flowfabric.store.valkey.link import Cell
@@ -25,6 +28,14 @@ PARTITION = flow_partition(FLOW, COUNTS)
 SOLO = execution_id(1, partition=PARTITION)
 ENDED = execution_id(2, partition=PARTITION)
 LEASED = execution_id(3, partition=PARTITION)
+# A kind whose documents are in that partition, too.
+KIND = next(
+    f"kind-{number}"
+    for number in count()
+    if scope_of(f"kind-{number}", "default", COUNTS.flow) == PARTITION
+)
+SHELF = f"{len(KIND)}:{KIND}:7:default"
+DUE_MS = 1_700_000_900_000
 
 
 @pytest.fixture
@@ -39,6 +50,13 @@ async def store(url: str, opener: Opener, clock: VirtualClock) -> ValkeyStore:
     await put_flow(store, clock, plan("abc", "a>b b>c"))
     await add_lines(store, clock, line(1))
     await patch(store, clock, purge_ms=clock.now_ms() + 5)
+    await store.put(
+        [
+            create(KIND, "default", name, body=b"1", words=words, due_ms=DUE_MS)
+            for name, words in (("a", ("red", "blue")), ("b", ("red",)))
+        ],
+        clock.now_ms(),
+    )
     return store
 
 
@@ -107,6 +125,19 @@ BREAKS = {
     "a flow that stays": ("ZREM", "going", FLOW),
     "a flow that goes and is none": ("ZADD", "going", 7, flow_id(99)),
     "a flow that sleeps": ("ZREM", "flows", FLOW),
+    "a document that no listing names": ("ZREM", f"docs:{SHELF}", "a"),
+    "no listing of documents": ("DEL", f"docs:{SHELF}"),
+    "a name without a document": ("ZADD", f"docs:{SHELF}", 0, "nobody"),
+    "a document without its word": ("ZREM", f"word:{SHELF}:red", "a"),
+    "no index of a word": ("DEL", f"word:{SHELF}:blue"),
+    "a word without a document": ("ZADD", f"word:{SHELF}:red", 0, "nobody"),
+    "a word that its document does not have": ("ZADD", f"word:{SHELF}:blue", 0, "b"),
+    "a document that is never due": ("ZREM", f"doc_due:{KIND}", "default\0a"),
+    "a document that is due late": ("ZADD", f"doc_due:{KIND}", DUE_MS + 1, "default\0a"),
+    "a time without a document": ("ZADD", f"doc_due:{KIND}", 7, "default\0nobody"),
+    "a time that cannot be read": ("ZADD", f"doc_due:{KIND}", 7, "nobody"),
+    "an index that is not known": ("ZREM", "doc_indexes", f":word:{SHELF}:red"),
+    "an index of nothing": ("ZADD", "doc_indexes", 0, f":word:{SHELF}:green"),
 }
 
 
@@ -152,3 +183,45 @@ async def test_records_are_not_touched(store: ValkeyStore) -> None:
     assert await verified(store) == 2
     assert await store.find(Query(limit=100)) == rows
     assert (await head(store, ENDED)).rev == 3
+
+
+async def test_a_document_that_had_lost_its_time_is_due_again(
+    store: ValkeyStore, clock: VirtualClock
+) -> None:
+    """Also for those that go by hints, and found by its name and its word again."""
+    before = await documents(store)
+    base = store.keys.partition(PARTITION)
+    lost = [f"{base}:{name}" for name in (f"docs:{SHELF}", f"word:{SHELF}:blue")]
+    await ask(store, base, "DEL", f"{base}:doc_due:{KIND}", *lost)
+    clock.set(DUE_MS)
+    assert (await store.due(DUE_MS, 9, [KIND])).documents == []
+    assert await documents(store, "blue") == []
+    told = "5 entries differ from the records they are made of"
+    assert await store.inspect() == [Damage("the indexes", told)]
+    assert await verified(store) == 5
+    assert [each.name for each in (await store.due(DUE_MS, 9, [KIND])).documents] == ["a", "b"]
+    assert await documents(store) == before
+    assert [each.name for each in await documents(store, "blue")] == ["a"]
+    assert await store.inspect() == []
+
+
+async def documents(store: ValkeyStore, word: str = "") -> list[AnyDocument]:
+    return await store.documents(DocumentQuery(kind=KIND, namespace="default", word=word))
+
+
+async def test_words_of_a_document_that_cannot_be_read_stay_where_they_are(
+    store: ValkeyStore,
+) -> None:
+    key = f"{store.keys.partition(PARTITION)}:doc:{SHELF}:a"
+    await ask(store, key, "HSET", key, "words", "melted", "due_ms", "soon")
+    before = await shown(store)
+    assert await verified(store) == 0
+    assert await shown(store) == before
+
+
+async def test_indexes_of_documents_that_are_gone_are_gone(
+    store: ValkeyStore, clock: VirtualClock
+) -> None:
+    await store.put([remove(each) for each in await documents(store)], clock.now_ms())
+    base = store.keys.partition(PARTITION)
+    assert not [key for key in await keys(store, f"{base}:*") if ":doc" in key or ":word" in key]

@@ -1,7 +1,11 @@
 -- Documents: small named records of any kind, in the partition that their kind and namespace give.
 --
 -- A document is a hash. Beside it are a set of the names of its kind and namespace, one for each
--- word, and one of the times of its kind; all follow from the hash.
+-- word, and one of the times of its kind; all follow from the hash. One set names all those sets.
+
+local INDEXES = ':doc_indexes'
+-- What a look has seen of an index.
+local USED, EMPTY = 'used', 'empty'
 
 -- A kind and a namespace within a key; the lengths keep ('a:b', 'c') apart from ('a', 'b:c').
 local function shelf_of(kind, namespace)
@@ -10,6 +14,16 @@ end
 
 local function key_of(base, shelf, name)
   return base .. ':doc:' .. shelf .. ':' .. name
+end
+
+-- An entry of the index of times, and what it is made of.
+local function timer_of(namespace, name)
+  return namespace .. '\0' .. name
+end
+
+local function read_timer(text)
+  local namespace, name = string.match(text, '^(%Z*)%z(.*)$')
+  return namespace or '', name or ''
 end
 
 local function words_of(text)
@@ -38,10 +52,34 @@ local function read_puts(base, args, first)
     puts[#puts + 1] = {
       kind = kind, shelf = shelf, name = name, rev = rev, next_rev = next_rev, due_ms = due_ms,
       words = words, body = has_body == '1' and body or nil, key = key_of(base, shelf, name),
-      timer = namespace .. '\0' .. name,
+      timer = timer_of(namespace, name),
     }
   end
   return puts
+end
+
+local function name_index(shelf)
+  return ':docs:' .. shelf
+end
+
+local function word_index(shelf, word)
+  return ':word:' .. shelf .. ':' .. word
+end
+
+local function due_index(kind)
+  return ':doc_due:' .. kind
+end
+
+local function enter(base, index, score, name)
+  if call('ZADD', base .. index, score, name) == 1 then
+    call('ZADD', base .. INDEXES, 0, index)
+  end
+end
+
+local function leave(base, index, name)
+  if call('ZREM', base .. index, name) == 1 and call('EXISTS', base .. index) == 0 then
+    call('ZREM', base .. INDEXES, index)
+  end
 end
 
 local function write_words(scope, put, before)
@@ -49,10 +87,10 @@ local function write_words(scope, put, before)
     return
   end
   for _, word in ipairs(words_of(before)) do
-    call('ZREM', scope.base .. ':word:' .. put.shelf .. ':' .. word, put.name)
+    leave(scope.base, word_index(put.shelf, word), put.name)
   end
   for _, word in ipairs(words_of(put.words)) do
-    call('ZADD', scope.base .. ':word:' .. put.shelf .. ':' .. word, 0, put.name)
+    enter(scope.base, word_index(put.shelf, word), 0, put.name)
   end
 end
 
@@ -62,20 +100,32 @@ local function write_put(scope, put, before)
   if put.body then
     call('HSET', put.key, 'rev', put.next_rev, 'due_ms', put.due_ms, 'words', put.words,
       'body', put.body)
-    call('ZADD', base .. ':docs:' .. put.shelf, 0, put.name)
+    enter(base, name_index(put.shelf), 0, put.name)
   else
     call('UNLINK', put.key)
-    call('ZREM', base .. ':docs:' .. put.shelf, put.name)
+    leave(base, name_index(put.shelf), put.name)
   end
   if put.body and put.due_ms ~= '' then
-    call('ZADD', base .. ':doc_due:' .. put.kind, put.due_ms, put.timer)
+    enter(base, due_index(put.kind), put.due_ms, put.timer)
   else
-    call('ZREM', base .. ':doc_due:' .. put.kind, put.timer)
+    leave(base, due_index(put.kind), put.timer)
   end
 end
 
 local function first_due(scope, kind)
-  return as_score(first_score(scope.base .. ':doc_due:' .. kind))
+  return as_score(first_score(scope.base .. due_index(kind)))
+end
+
+-- By kind what was due first before: what is due sooner by now is told. A hint that is too early is
+-- put right by whoever looks.
+local function note_sooner(scope, firsts, changed)
+  for kind, before in pairs(firsts) do
+    local after = first_due(scope, kind)
+    if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
+      changed[#changed + 1] =
+        {'{due}', partition_of(scope) .. ' ' .. kind, scope.version, after}
+    end
+  end
 end
 
 local function cells_of(key)
@@ -103,14 +153,7 @@ register('document_put', function(keys, args)
   end
   local changed = {}
   finish(scope, changed)
-  for kind, before in pairs(firsts) do
-    local after = first_due(scope, kind)
-    -- A hint that is too early is put right by whoever looks.
-    if after ~= '' and (before == '' or tonumber(after) < tonumber(before)) then
-      changed[#changed + 1] =
-        {'{due}', partition_of(scope) .. ' ' .. kind, scope.version, after}
-    end
-  end
+  note_sooner(scope, firsts, changed)
   write_records(scope.values)
   return {'ok', scope.at_ms, answers, pass_on(args[4], changed)}
 end)
@@ -138,7 +181,7 @@ end
 register('document_list', function(keys, args)
   local base, shelf = visit(keys[1]), shelf_of(args[4], args[5])
   local word, after, limit = args[6], args[7], tonumber(args[8])
-  local index = word == '' and ':docs:' .. shelf or ':word:' .. shelf .. ':' .. word
+  local index = word == '' and name_index(shelf) or word_index(shelf, word)
   local found = {}
   while #found < limit do
     local names = names_after(base .. index, after, limit - #found)
@@ -161,13 +204,13 @@ end, READ_ONLY)
 -- when that of the next one does.
 register('document_due', function(keys, args)
   local scope = open(keys[1], args)
-  local key = scope.base .. ':doc_due:' .. args[6]
+  local key = scope.base .. due_index(args[6])
   local passed = call('ZRANGEBYSCORE', key, '-inf', args[4], 'WITHSCORES', 'LIMIT', 0, args[5])
   local later = call('ZRANGEBYSCORE', key, '(' .. args[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   local rows = {}
   for position = 1, #passed, 2 do
-    local namespace, name = string.match(passed[position], '^(%Z*)%z(.*)$')
-    local document = key_of(scope.base, shelf_of(args[6], namespace or ''), name or '')
+    local namespace, name = read_timer(passed[position])
+    local document = key_of(scope.base, shelf_of(args[6], namespace), name)
     if call('EXISTS', document) == 1 then
       rows[#rows + 1] = {namespace, name, as_score(passed[position + 1]), cells_of(document)}
     end
@@ -185,3 +228,116 @@ register('document_peek', function(keys, args)
   end
   return {whole(tonumber(scope.version) - 1), firsts}
 end, READ_ONLY)
+
+-- A text that begins with its length, and what follows it.
+local function read_sized(text)
+  local size, first = string.match(text, '^(%d+):()')
+  local last = first and first + tonumber(size) - 1
+  return first and string.sub(text, first, last) or '', first and string.sub(text, last + 2) or ''
+end
+
+-- What an index is of: the way to read its entries, the kind, the namespace unless an entry says
+-- it, and the word.
+local function read_index(index)
+  local way, rest = string.match(index, '^:([a-z_]+):(.*)$')
+  if way == 'doc_due' then
+    return way, rest
+  end
+  local kind, namespace, word
+  kind, rest = read_sized(rest or '')
+  namespace, word = read_sized(rest)
+  return way, kind, namespace, word
+end
+
+-- An index that a document belongs to is named with all others.
+local function verify_entry(run, index, name, score)
+  set_right(run, index, name, score)
+  if score and not run.indexes[index] then
+    set_right(run, INDEXES, index, '0')
+  end
+  if score then
+    run.indexes[index] = USED
+  end
+end
+
+-- Every place that follows from a document; what of it cannot be read stays where it is. Answers its
+-- words: nothing if it is not there.
+local function verify_document(run, kind, namespace, name)
+  local base, shelf = run.scope.base, shelf_of(kind, namespace)
+  local key, timer = key_of(base, shelf, name), timer_of(namespace, name)
+  local is_there = call('EXISTS', key) == 1
+  local cells = cells_of(key)
+  if run.seen[key] then
+    return is_there and cells or nil
+  end
+  run.seen[key] = true
+  run.kinds[kind] = run.kinds[kind] or first_due(run.scope, kind)
+  verify_entry(run, name_index(shelf), name, is_there and '0' or nil)
+  for _, word in ipairs(words_of(cells[3])) do
+    verify_entry(run, word_index(shelf, word), name, '0')
+  end
+  local due_ms = cells[2] or ''
+  if due_ms == '' or string.match(due_ms, '^%d+$') then
+    verify_entry(run, due_index(kind), timer, due_ms ~= '' and due_ms or nil)
+  end
+  return is_there and cells or nil
+end
+
+local function walk_entries(run, index, entries)
+  local way, kind, namespace, word = read_index(index)
+  for _, entry in ipairs(entries) do
+    local name, is_right = entry, true
+    if way == 'doc_due' then
+      namespace, name = read_timer(entry)
+      is_right = entry == timer_of(namespace, name)
+    end
+    local cells = verify_document(run, kind, namespace, name)
+    if way == 'word' then
+      is_right = cells and has_word(cells, word)
+    end
+    if not is_right then
+      set_right(run, index, entry, nil)
+    end
+  end
+end
+
+-- Indexes that nothing is in, and that no document which was looked at belongs to.
+local function count_empty(run)
+  for _, seen in pairs(run.indexes) do
+    run.repaired = run.repaired + (seen == EMPTY and 1 or 0)
+  end
+end
+
+-- Entries of all indexes of documents from a place on: which index, and where in it. Answers where
+-- to go on, nothing at the end. An index without entries is not there.
+function documents.walk(run, after)
+  local base = run.scope.base
+  local number, first = string.match(after, '^(%d+)%.(%d+)$')
+  number, first = tonumber(number) or 0, tonumber(first) or 0
+  while run.left > 0 do
+    local index = call('ZRANGE', base .. INDEXES, number, number)[1]
+    if not index then
+      return count_empty(run)
+    end
+    local limit = run.left
+    local entries = call('ZRANGE', base .. index, first, first + limit - 1)
+    run.indexes[index] = run.indexes[index] or #entries + first == 0 and EMPTY or USED
+    walk_entries(run, index, entries)
+    run.left = limit - math.max(#entries, 1)
+    first = #entries == limit and first + limit or 0
+    number = first == 0 and number + 1 or number
+  end
+  count_empty(run)
+  return number .. '.' .. whole(first)
+end
+
+-- After what was set right is written: what has become of the indexes, and what is due sooner.
+function documents.settle(run, changed)
+  local base = run.scope.base
+  for index in pairs(run.indexes) do
+    if call('EXISTS', base .. index) == 0 then
+      call('ZREM', base .. INDEXES, index)
+    end
+  end
+  note_sooner(run.scope, run.kinds, changed)
+end

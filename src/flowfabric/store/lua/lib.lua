@@ -398,6 +398,23 @@ local function register(name, callback, flags)
   }
 end
 
+-- In a look at indexes: an entry is as it should be, with this score, or not there.
+local function set_right(run, index, name, score)
+  local scope = run.scope
+  local known = call('ZSCORE', scope.base .. index, name)
+  if score == nil and known then
+    gather(scope.removed, index, name)
+  elseif score and (not known or tonumber(known) ~= tonumber(score)) then
+    gather(scope.added, index, score, name)
+  else
+    return
+  end
+  run.repaired = run.repaired + 1
+end
+
+-- What the part of documents does for a look at indexes.
+local documents = {}
+
 local READ_ONLY = {'no-writes'}
 -- What makes room is done also when there is none.
 local WHEN_FULL = {'allow-oom'}

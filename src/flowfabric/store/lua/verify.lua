@@ -3,26 +3,12 @@
 -- Whoever is in any index is looked at in all of them: what one has lost another still names. What
 -- is too much in a ready queue is removed by whoever claims. The records are not touched.
 
-local WALKS = {'ids', 'due', 'purge', 'unsettled', 'going', 'flows'}
+local WALKS = {'ids', 'due', 'purge', 'unsettled', 'going', 'flows', 'documents'}
 local TIMERS = {{column = 'due_ms', key = ':due'}, {column = 'purge_ms', key = ':purge'}}
 local NAMES_FLOWS = {unsettled = true, going = true}
 -- Members of a larger flow are counted only if their number is not what the counts say.
 local COUNTED_MAX = 5000
 local UNREADABLE = 'unreadable'
-
--- An entry is as it should be: this score, or not there.
-local function set_right(run, index, name, score)
-  local scope = run.scope
-  local known = call('ZSCORE', scope.base .. index, name)
-  if score == nil and known then
-    gather(scope.removed, index, name)
-  elseif score and (not known or tonumber(known) ~= tonumber(score)) then
-    gather(scope.added, index, score, name)
-  else
-    return
-  end
-  run.repaired = run.repaired + 1
-end
 
 local function verify_absent(run, uuid)
   for _, index in ipairs(INDEXES) do
@@ -173,11 +159,14 @@ local function walk_flows(run, after)
 end
 
 local function write_right(run, hints)
-  local scope = run.scope
+  local scope, changed = run.scope, {}
   for key, counts in pairs(run.tallies) do
     call('SET', key, pack(counts))
   end
-  return close(scope, hints)
+  finish(scope, changed)
+  documents.settle(run, changed)
+  write_records(scope.values)
+  return pass_on(hints, changed)
 end
 
 -- Arguments: 5 is how many records to look at, 6 where to begin and 7 after which of them; answers
@@ -185,7 +174,7 @@ end
 -- an argument 8 they are only counted.
 register('verify', function(keys, args)
   local run = {scope = open(keys[1], args), left = tonumber(args[5]), repaired = 0}
-  run.seen, run.flows, run.tallies = {}, {}, {}
+  run.seen, run.flows, run.tallies, run.kinds, run.indexes = {}, {}, {}, {}, {}
   local number, after = 1, args[7]
   while WALKS[number] ~= args[6] and number < #WALKS do
     number = number + 1
@@ -199,6 +188,8 @@ register('verify', function(keys, args)
     local name = WALKS[number]
     if name == 'flows' then
       after = walk_flows(run, after)
+    elseif name == 'documents' then
+      after = documents.walk(run, after)
     else
       after = walk_index(run, name, tonumber(after) or 0)
     end

@@ -243,3 +243,11 @@ FROM {schema}.document_word AS x WHERE NOT EXISTS (
     SELECT FROM {schema}.document AS d
     WHERE d.kind = x.kind AND d.namespace = x.namespace AND d.name = x.name
 )
+UNION ALL SELECT 'table document_word', 'rows of it are no words of their documents', count(*)
+FROM {schema}.document_word AS x JOIN {schema}.document AS d USING (kind, namespace, name)
+WHERE x.word <> ALL (d.words)
+UNION ALL SELECT 'table document_word', 'words of documents are missing in it', count(*)
+FROM {schema}.document AS d CROSS JOIN LATERAL unnest(d.words) AS w (word) WHERE NOT EXISTS (
+    SELECT FROM {schema}.document_word AS x
+    WHERE x.kind = d.kind AND x.namespace = d.namespace AND x.name = d.name AND x.word = w.word
+)

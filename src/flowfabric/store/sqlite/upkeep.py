@@ -43,6 +43,19 @@ _STRAY = {
     "document_word": """SELECT count(*) FROM document_word WHERE (kind, namespace, name) NOT IN (
         SELECT kind, namespace, name FROM document)""",
 }
+# The words by which documents are found against those that the documents say; what cannot be read
+# says nothing.
+_READABLE_WORDS = "iif(typeof(d.words) = 'text' AND json_valid(d.words), d.words, '[]')"
+_WORDS = {
+    "rows of it are no words of their documents": """SELECT count(*)
+        FROM document_word AS x JOIN document AS d USING (kind, namespace, name)
+        WHERE typeof(d.words) = 'text' AND json_valid(d.words)
+          AND x.word NOT IN (SELECT value FROM json_each(d.words))""",
+    "words of documents are missing in it": f"""SELECT count(*)
+        FROM document AS d CROSS JOIN json_each({_READABLE_WORDS}) AS w WHERE NOT EXISTS (
+            SELECT 1 FROM document_word AS x WHERE x.kind = d.kind
+            AND x.namespace = d.namespace AND x.name = d.name AND x.word = w.value)""",  # noqa: S608
+}
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
@@ -100,10 +113,12 @@ def inspect(path: str) -> list[Damage]:
     with _looking(path) as connection:
         told = [text for (text,) in connection.execute(f"PRAGMA integrity_check({DAMAGE_MAX})")]
         damage = [Damage("the file", text) for text in told if text != "ok"]
-        for table, question in _STRAY.items():
+        asked = [(table, "rows of it belong to nobody", stray) for table, stray in _STRAY.items()]
+        asked += [("document_word", what, question) for what, question in _WORDS.items()]
+        for table, what, question in asked:
             count: int = connection.execute(question).fetchone()[0]
             if count:
-                damage.append(Damage(f"table {table}", f"{count} rows of it belong to nobody"))
+                damage.append(Damage(f"table {table}", f"{count} {what}"))
     return damage
 
 

@@ -57,6 +57,7 @@ KINDS = {
     "docs": "document_names",
     "word": "document_words",
     "doc_due": "document_due",
+    "doc_indexes": "document_indexes",
     "": "partition",
 }
 SHARED = "shared"
