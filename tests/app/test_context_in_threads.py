@@ -89,12 +89,12 @@ async def test_progress_out_of_range_is_refused_in_the_function(app: App) -> Non
 async def test_progress_of_lost_work_ends_the_function(
     app: App, way: str, wanted: type[Exception]
 ) -> None:
-    gate, ended = ThreadGate(), threading.Event()
+    first, second, ended = ThreadGate(), ThreadGate(), threading.Event()
     errors: list[Exception] = []
 
     @app.task
     def work(ctx: Context) -> None:
-        gate.wait()
+        (second if ctx.attempt else first).wait()
         try:
             ctx.progress(50)
         except Exception as error:
@@ -105,11 +105,12 @@ async def test_progress_of_lost_work_ends_the_function(
 
     async with running(app):
         handle = await work.start()
-        await gate.is_reached()
+        await first.is_reached()
         await (handle.cancel() if way == "cancel" else app.engine.revoke(handle.id))
-        gate.opened.set()
+        first.opened.set()
         assert await asyncio.to_thread(ended.wait, PATIENCE_SECONDS)
         if way == "revoke":
+            second.opened.set()
             await handle.result()
     assert isinstance(errors[0], wanted)
 
