@@ -30,14 +30,14 @@ async def main() -> None:
             print("cancelled:", cancelled.details["reason"])
 
         # A deadline ends it whatever it does, also while it still waits for a worker.
-        clock = await watch.start("the clock", deadline="500ms")
+        clock = await watch.options(deadline="500ms").start("the clock")
         try:
             await clock.result()
         except ff.ExecutionExpired as expired:
             print("expired:", expired.details["reason"])
 
         # Giving up waiting is something else: the work goes on.
-        late = await watch.start("the news", delay="1h")
+        late = await watch.options(delay="1h").start("the news")
         try:
             await late.result(timeout_seconds=0.1)
         except ff.ResultTimeout:

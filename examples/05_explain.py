@@ -22,7 +22,7 @@ async def main() -> None:
     now = await send.start("ada")
     await tell("no worker yet", now)
 
-    later = await send.start("grace", delay="1h")
+    later = await send.options(delay="1h").start("grace")
     await tell("delayed", later)
 
     await app.engine.set_lane("mail", ff.LaneState.PAUSED)

@@ -9,7 +9,7 @@ import tempfile
 import flowfabric as ff
 
 
-def define(url: str) -> tuple[ff.App, ff.Task[str]]:
+def define(url: str) -> tuple[ff.App, ff.Task[..., str]]:
     """Both processes define the same tasks: usually by importing the same module."""
     app = ff.App(url)
 

@@ -8,7 +8,7 @@ import tempfile
 import flowfabric as ff
 
 
-def define(url: str) -> tuple[ff.App, ff.Task[str]]:
+def define(url: str) -> tuple[ff.App, ff.Task[..., str]]:
     # A worker that is not heard of for this long has lost its work. Five seconds is the least.
     app = ff.App(url, lease_ttl="5s")
 

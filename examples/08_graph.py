@@ -30,10 +30,11 @@ async def main() -> None:
     # A node as an argument is an edge: the task starts when its input is there.
     models = [graph.add(ask, model, page) for model in ("slow", "quick")]
     # The first success decides; the other one is cancelled.
-    done = graph.add(publish, graph.any_of(*models))
+    graph.add(publish.options(name="publish"), graph.any_of(*models))
     async with app.running():
         run = await graph.submit()
-        print(await run.result(done))
+        # By its name, a member is found in any process that knows the flow's id.
+        print(await run["publish"].result())
         await run.wait()
         loser = await run.handle(models[0]).status()
         print(f"slow was {loser.public_state}")

@@ -36,8 +36,10 @@ from flowfabric.errors import (
     StoreUnavailable,
     TaskError,
 )
-from flowfabric.graph import Graph, Node
-from flowfabric.task import Call, Task
+from flowfabric.graph import Graph
+from flowfabric.node import Node
+from flowfabric.ref import Ref
+from flowfabric.task import AsyncTask, Call, SyncTask, Task
 from flowfabric.version import VERSION
 from flowfabric.worker.context import Context
 from flowfabric.worker.type_hooks import TypeHook
@@ -48,6 +50,7 @@ __version__ = VERSION
 
 __all__ = [
     "App",
+    "AsyncTask",
     "AttemptRecord",
     "Call",
     "Carrier",
@@ -78,11 +81,13 @@ __all__ = [
     "Node",
     "NotFound",
     "PublicState",
+    "Ref",
     "Refused",
     "ResultTimeout",
     "RetryPolicy",
     "Snapshot",
     "StoreUnavailable",
+    "SyncTask",
     "Task",
     "TaskError",
     "TypeHook",

@@ -7,14 +7,15 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Protocol, TypeVar, overload
+from typing import Concatenate, ParamSpec, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
+from flowfabric.client.plain import decode_plain
 from flowfabric.core import names
 from flowfabric.core.carried import Carrier
 from flowfabric.core.duration import Span, duration_ms
@@ -36,29 +37,21 @@ from flowfabric.graph import Graph
 from flowfabric.keeping import Keep, retention_policy
 from flowfabric.loggers import logger_of
 from flowfabric.printing import public_url
+from flowfabric.registering import Definitions, Register, one_name, policy_text
 from flowfabric.settings import default_namespace, default_store
 from flowfabric.store import Store, open_store
-from flowfabric.task import Call, Task, policy_text
-from flowfabric.worker.codec import decode_any
+from flowfabric.task import AsyncTask, Call, Home, SyncTask, Task, request_of
+from flowfabric.worker.context import Context
 from flowfabric.worker.conversion import Conversion
-from flowfabric.worker.handler import Handler
 from flowfabric.worker.type_hooks import TypeHook
 from flowfabric.worker.worker import Worker
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logger_of("flowfabric.app")
 
 _DEFAULT_LANE = "default"
-
-
-class Register(Protocol):
-    """What `app.task(...)` with options answers: the decorator."""
-
-    @overload
-    def __call__(self, function: Callable[..., Awaitable[R]], /) -> Task[R]: ...
-    @overload
-    def __call__(self, function: Callable[..., R], /) -> Task[R]: ...
 
 
 class App:
@@ -91,8 +84,12 @@ class App:
         namespace = default_namespace() if namespace is None else namespace
         self.engine = Engine(store or open_store(url), namespace=namespace)
         self._shown_store = type(store).__name__ if store else public_url(url)
-        self._handlers: dict[str, Handler] = {}
-        self._lanes: dict[str, None] = {_DEFAULT_LANE: None}
+        # Memory is not shared by URL, and a store that is given is known by itself.
+        is_shared = store is None and not url.startswith("memory:")
+        place = (url if is_shared else self.engine.store, namespace)
+        self._home = Home(self.connect, place, self._shown_store)
+        self._definitions = Definitions(self._home, _DEFAULT_LANE, self._conversion)
+        self._handlers, self._lanes = self._definitions.handlers, self._definitions.lanes
         self._concurrency = _positive(concurrency, "concurrency")
         self._ttl_ms = _ttl(lease_ttl)
         self._drain_ms = duration_ms(drain, "drain")
@@ -115,13 +112,21 @@ class App:
     # -- defining ---------------------------------------------------------------------------
 
     @overload
-    def task(self, function: Callable[..., Awaitable[R]], /) -> Task[R]: ...
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[object, None, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
-    def task(self, function: Callable[..., R], /) -> Task[R]: ...
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[object, None, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
         self,
-        function: None = None,
+        called: str | None = None,
         /,
         *,
         name: str | None = None,
@@ -137,7 +142,7 @@ class App:
 
     def task(
         self,
-        function: Callable[..., object] | None = None,
+        function: object = None,
         /,
         *,
         name: str | None = None,
@@ -150,7 +155,8 @@ class App:
         max_replays: int = 10,
         retention: Keep | None = None,
     ) -> object:
-        """Register a function, sync or async, under its name.
+        """Register a function, sync or async, under its name or another: `@app.task`,
+        `@app.task("name")`, `@app.task(retries=3)`.
 
         `retries`: how often to try again after a failure, with growing pauses, or a policy.
         `attempt_timeout`: how long one attempt may take; then the execution is `expire`d or the
@@ -165,27 +171,16 @@ class App:
             max_replays=max_replays,
             retention=retention_policy(retention, self._retention),
         )
-
-        def register(function: Callable[..., object]) -> Task[object]:
-            checked = names.task_name(name or _name_of(function))
-            handler = Handler(checked, function, self._conversion)
-            if handler.name in self._handlers:
-                raise InvalidInput(
-                    f"there is a task {handler.name!r} already", field="name", hint="rename one"
-                )
-            defaults = Request(
-                kind=handler.name,
-                payload=b"",
-                lane=names.lane_name(lane),
-                policy=policy,
-                priority=names.priority(priority),
-            )
-            made: Task[object] = Task(handler, self.connect, defaults)
-            self._handlers[handler.name] = handler
-            self._lanes[defaults.lane] = None
-            return made
-
-        return register if function is None else register(function)
+        terms = Request(
+            kind="",
+            payload=b"",
+            lane=names.lane_name(lane),
+            policy=policy,
+            priority=names.priority(priority),
+        )
+        if function is None or isinstance(function, str):
+            return Register(self._definitions, one_name(function, name), terms)
+        return self._definitions.add(name, function, terms)
 
     def graph(
         self,
@@ -201,29 +196,29 @@ class App:
         flow is kept after its last member ended.
         """
         keep = retention_policy(retention, self._retention)
-        return Graph(name, self.connect, deadline=deadline, retention=keep)
+        return Graph(name, self._home, deadline=deadline, retention=keep)
 
     # -- starting ---------------------------------------------------------------------------
 
     async def start_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Submit many at once: `await app.start_many(task.bind(n) for n in range(1000))`."""
-        requests = [(call.request, call.decode) for call in calls]
+        requests = [request_of(call, self._home) for call in calls]
         client = await self.connect()
         return await client.start_many(requests)
 
     @overload
     async def handle(self, id: str) -> Handle[object]: ...
     @overload
-    async def handle(self, id: str, task: Task[R]) -> Handle[R]: ...
+    async def handle(self, id: str, task: Task[..., R]) -> Handle[R]: ...
 
-    async def handle(self, id: str, task: Task[R] | None = None) -> Handle[R] | Handle[object]:
+    async def handle(self, id: str, task: Task[..., R] | None = None) -> Handle[R] | Handle[object]:
         """The handle of an execution that was started elsewhere or earlier.
 
         With its task the result has the task's types, without it is plain JSON.
         """
         checked = parse_execution_id(id)
         client = await self.connect()
-        return client.handle(checked, task.handler.result.decode if task else decode_any)
+        return client.handle(checked, task.handler.result.decode if task else decode_plain)
 
     async def flow_handle(self, id: str) -> FlowHandle:
         """The handle of a flow that was submitted elsewhere or earlier."""
@@ -415,17 +410,6 @@ def _signals(stopped: asyncio.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _name_of(function: object) -> str:
-    found: object = getattr(function, "__name__", None)
-    if not callable(function) or not isinstance(found, str):
-        raise InvalidInput(
-            f"{function!r} has no name",
-            field="name",
-            hint="decorate a function, or pass a callable with name='...'",
-        )
-    return found
 
 
 def _text(value: object, field: str) -> str:

@@ -11,91 +11,38 @@ Nothing is written before `submit`, which writes everything or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Generic, TypeVar, Union
+from typing import ParamSpec, TypeVar, overload
 
 import msgspec
 
-from flowfabric.client.client import Client, Request
+from flowfabric.client.client import Client
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core import names
 from flowfabric.core.duration import Span, when
 from flowfabric.core.exact import flag
-from flowfabric.core.flow.digest import digest_of
+from flowfabric.core.flow.digest import Said, digest_of
 from flowfabric.core.flow.graph import Link, Plan, Policy, quorum_of
 from flowfabric.core.flow.inputs import PLACES
 from flowfabric.core.flow.model import START, EdgeKind, GroupKey, Join, OnSatisfied
-from flowfabric.core.ids import ExecutionId, FlowId, public_id
+from flowfabric.core.ids import FlowId
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
 from flowfabric.errors import InvalidInput
-from flowfabric.task import Task
+from flowfabric.node import UPSTREAMS, After, Choice, Condition, Given, Node, Upstream
+from flowfabric.task import Home, Task, TaskOf
 from flowfabric.worker.inputs import escaped
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False):
-    """An upstream, and which of its ends are waited for."""
-
-    node: Node[object]
-    kind: EdgeKind
-
-
-# What stands for a result among arguments.
-Source = Union["Node[object]", "Choice[object]", Condition]
-
-
-class Node(msgspec.Struct, Generic[R_co], eq=False, gc=False):
-    """One member to be. As an argument it stands for its result."""
-
-    name: str
-    request: Request
-    decode: Callable[[bytes], R_co]
-    # The annotation that its result cannot be read without.
-    needs: str = ""
-    _id: ExecutionId | None = None
-
-    def __repr__(self) -> str:
-        return f"Node({self.name!r})"
-
-    @property
-    def id(self) -> str:
-        """The id of the member, once its graph is submitted."""
-        if self._id is None:
-            raise InvalidInput("is not submitted", field="node", hint="submit its graph first")
-        return public_id(self._id)
-
-    @property
-    def optional(self) -> Condition:
-        """As an argument: its result, or None if it ended in another way than by success."""
-        return Condition(self, EdgeKind.COMPLETION)
-
-    @property
-    def failed(self) -> Condition:
-        """For `after`: when it has failed, was cancelled or ran out of time, but not when it was
-        skipped. What is to clean up after it runs then, and is skipped otherwise."""
-        return Condition(self, EdgeKind.FAILURE)
-
-    @property
-    def ended(self) -> Condition:
-        """For `after`: when it has ended, in whatever way."""
-        return Condition(self, EdgeKind.ORDER)
-
-
-class Choice(Generic[R_co]):
-    """Some of several nodes. As an argument it stands for what they pass on."""
-
-    def __init__(self, nodes: Sequence[Node[object]], policy: Policy) -> None:
-        self.nodes = tuple(nodes)
-        self.policy = policy
-
-
-Upstream = Node[object] | Choice[object] | Condition
-
-_NOBODY: tuple[Upstream, ...] = ()
-_SOURCES = (Node, Choice, Condition)
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -121,54 +68,132 @@ class Graph:
     def __init__(
         self,
         name: str,
-        connect: Callable[[], Awaitable[Client]],
+        home: Home,
         *,
         deadline: datetime | Span | None = None,
         retention: RetentionPolicy = DEFAULT.retention_policy,
     ) -> None:
         self.name = names.task_name(name, "name")
-        self._connect = connect
+        self.home = home
         self._deadline = when(deadline, "deadline")
         self._retention = retention
         # Which place each node has; they are told apart by what they are, not by a name.
         self._nodes: dict[Node[object], int] = {}
         self._edges: list[Edge] = []
         self._policies: dict[tuple[Node[object], str], Policy] = {}
+        # Those that were given a name, to find them by.
+        self._named: dict[str, Node[object]] = {}
         self._is_submitted = False
 
+    # A type checker takes the first that fits: plain arguments as the function takes them, else
+    # arguments by their places, each of which may be a node.
+    @overload
+    def add(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Node[R]: ...
+    @overload
+    def add(self, task: TaskOf[Callable[[], R]], /, *, after: After) -> Node[R]: ...
+    @overload
+    def add(
+        self, task: TaskOf[Callable[[A], R]], a: Given[A], /, *, after: After = ()
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self, task: TaskOf[Callable[[A, B], R]], a: Given[A], b: Given[B], /, *, after: After = ()
+    ) -> Node[R]: ...
+    @overload
     def add(
         self,
-        task: Task[R],
+        task: TaskOf[Callable[[A, B, C], R]],
+        a: Given[A],
+        b: Given[B],
+        c: Given[C],
         /,
-        *args: object,
-        after: Upstream | Iterable[Upstream] = _NOBODY,
-        **kwargs: object,
-    ) -> Node[R]:
-        """A member that calls this task.
+        *,
+        after: After = (),
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: TaskOf[Callable[[A, B, C, D], R]],
+        a: Given[A],
+        b: Given[B],
+        c: Given[C],
+        d: Given[D],
+        /,
+        *,
+        after: After = (),
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: TaskOf[Callable[[A, B, C, D, E], R]],
+        a: Given[A],
+        b: Given[B],
+        c: Given[C],
+        d: Given[D],
+        e: Given[E],
+        /,
+        *,
+        after: After = (),
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: TaskOf[Callable[[A, B, C, D, E, F], R]],
+        a: Given[A],
+        b: Given[B],
+        c: Given[C],
+        d: Given[D],
+        e: Given[E],
+        f: Given[F],
+        /,
+        *,
+        after: After = (),
+    ) -> Node[R]: ...
 
-        It waits for every node among its arguments, and for those in `after`.
+    def add(self, task: object, /, *args: object, **kwargs: object) -> object:
+        """A member that calls this task, with the options that the task has; `options(name=...)`
+        gives it a name in this graph.
+
+        It waits for every node among its arguments, and for those in `after`, unless the task has a
+        parameter of that name.
         """
         self._require_open()
         if not isinstance(task, Task):
             raise _no_task(task)
-        values = task.handler.bind(args, kwargs)
-        found: list[tuple[str, Source]] = []
+        self.home.require(task.home, task.name)
+        after = () if "after" in task.handler.names else kwargs.pop("after", ())
+        return self._add(task, task.handler.bind(args, kwargs), after)
+
+    def _add(self, task: Task[..., R], values: Mapping[str, object], after: object) -> Node[R]:
+        found: list[tuple[str, Upstream]] = []
         # The name of a parameter has nothing that a path would have to escape.
         plain = {name: _plain(value, name, found) for name, value in values.items()}
         later = {path.partition("/")[0] for path, _ in found}
+        request = task.request({**values, **{name: plain[name] for name in later}}, later)
+        self._require_new(request.name)
         node: Node[R] = Node(
-            f"{task.name}-{len(self._nodes)}",
-            task.request(values | {name: plain[name] for name in later}, later),
+            request.name or f"{task.name}-{len(self._nodes)}",
+            request,
             task.handler.result.decode,
             task.handler.result.needs,
         )
         for path, source in found:
             _require_readable(task, path, source)
-        others = () if after is _NOBODY else _listed(after, "after")
+        others = () if after == () else _listed(after, "after")
         if found or others:
             self._hold(_Waits(node), found, others)
         self._nodes[node] = len(self._nodes)
+        if request.name:
+            self._named[request.name] = node
         return node
+
+    def _require_new(self, name: str) -> None:
+        if name in self._named:
+            raise InvalidInput(
+                f"graph {self.name!r} has a member {name!r} already",
+                field="name",
+                hint="names are unique in a graph: choose another one",
+            )
 
     def any_of(self, *nodes: Node[R] | Iterable[Node[R]], let_run: bool = False) -> Choice[R]:
         """The first that succeeds; the others are cancelled unless they are to be `let_run`."""
@@ -198,7 +223,7 @@ class Graph:
         return list(chosen)
 
     def _hold(
-        self, waits: _Waits, found: Iterable[tuple[str, Source]], after: Iterable[object]
+        self, waits: _Waits, found: Iterable[tuple[str, Upstream]], after: Iterable[object]
     ) -> None:
         for path, upstream in found:
             self._wait(waits, upstream, path)
@@ -246,7 +271,9 @@ class Graph:
 
     def _require_open(self) -> None:
         if self._is_submitted:
-            raise InvalidInput("was submitted", field="graph", hint="build a new one")
+            raise InvalidInput(
+                f"graph {self.name!r} was already submitted", field="graph", hint="build a new one"
+            )
 
     async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
         """Write the whole flow. With a key, submitting the same again answers the same flow."""
@@ -254,11 +281,11 @@ class Graph:
         if not self._nodes:
             raise InvalidInput("has no members", field="graph", hint="add some")
         key = None if idempotency_key is None else names.idempotency_key(idempotency_key)
-        client = await self._connect()
+        client = await self.home.connect()
         plan = self._plan(client, client.mint_flow(key), is_keyed=key is not None)
         for node, order in zip(self._nodes, plan.orders, strict=True):
             node._id = order.id
-        handle = await client.submit_flow(plan)
+        handle = await client.submit_flow(plan, {name: n.decode for name, n in self._named.items()})
         self._is_submitted = True
         return handle
 
@@ -288,7 +315,11 @@ class Graph:
         # Only a key can mean another flow than this one.
         if not is_keyed:
             return plan
-        return msgspec.structs.replace(plan, digest=digest_of(plan, now_ms, self._deadline))
+        said = {
+            order.id: Said(request.delay, request.deadline)
+            for request, order in zip(requests, orders, strict=True)
+        }
+        return msgspec.structs.replace(plan, digest=digest_of(plan, now_ms, self._deadline, said))
 
 
 def _rest(let_run: bool) -> OnSatisfied:
@@ -297,12 +328,15 @@ def _rest(let_run: bool) -> OnSatisfied:
 
 def _no_task(task: object) -> InvalidInput:
     hint = "decorate it with @app.task" if callable(task) else "pass what @app.task made"
+    if isinstance(task, Coroutine):
+        task.close()
+        hint = "pass the task and its arguments apart: graph.add(task, ...)"
     return InvalidInput(f"{task!r} is not a task", field="task", hint=hint)
 
 
 def _listed(given: object, field: str) -> Sequence[object]:
     """What may be said alone or as a list."""
-    if isinstance(given, _SOURCES):
+    if isinstance(given, UPSTREAMS):
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
         return list(given)
@@ -320,7 +354,7 @@ def _require_result(on: Condition, place: str) -> None:
         )
 
 
-def _require_readable(task: Task[R], path: str, source: Source) -> None:
+def _require_readable(task: Task[..., R], path: str, source: Upstream) -> None:
     """What is passed to a parameter without annotation arrives as plain JSON."""
     name = path.partition("/")[0]
     if not task.handler.arguments.is_unsaid(name):
@@ -336,11 +370,11 @@ def _require_readable(task: Task[R], path: str, source: Source) -> None:
             )
 
 
-def _plain(value: object, path: str, found: list[tuple[str, Source]]) -> object:
+def _plain(value: object, path: str, found: list[tuple[str, Upstream]]) -> object:
     """The value with nothing where nodes stand; they and their places are put aside."""
     if type(value) in _LEAVES:
         return value
-    if isinstance(value, _SOURCES):
+    if isinstance(value, UPSTREAMS):
         found.append((path, value))
         return None
     if isinstance(value, Mapping):

@@ -1,44 +1,35 @@
-"""Task: a user's function that can be started.
+"""Task: a user's function that can be called, started, and added to a graph.
 
-`task.start(...)` submits it and answers a handle. What may be said about a start besides the
-function's own arguments (a key, tags, a delay) are keywords of `start`; a task cannot have
-parameters of these names.
+`add(1, 2)` runs the function here and now, `await add.start(1, 2)` submits it and answers a handle.
+What is said about a start besides the function's own arguments (a delay, a key, tags) are its
+options: `add.options(delay="5m").start(1, 2)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import functools
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from copy import copy
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 import msgspec
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.handle import Handle
 from flowfabric.core import names
-from flowfabric.core.duration import Span, duration_ms, when
-from flowfabric.core.policy import (
-    OnAttemptTimeout,
-    Policy,
-    RetentionPolicy,
-    RetryPolicy,
-    TimeoutPolicy,
-    encode_policy,
-    parse_policy,
-)
-from flowfabric.errors import Invalid, InvalidInput
+from flowfabric.core.duration import Span, When, when
+from flowfabric.core.flow import member_names
+from flowfabric.errors import InvalidInput
+from flowfabric.node import Node
+from flowfabric.ref import Ref, Start
+from flowfabric.worker.context import Context, context_here
 from flowfabric.worker.handler import Handler
 
+P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-RESERVED = frozenset({"idempotency_key", "tags", "delay", "deadline", "priority", "lane"})
-
-
-class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A start that has not been made yet: what `App.start_many` takes."""
-
-    request: Request
-    decode: Callable[[bytes], R_co]
+F_co = TypeVar("F_co", covariant=True)
 
 
 class Connect(Protocol):
@@ -47,152 +38,247 @@ class Connect(Protocol):
     def __call__(self) -> Awaitable[Client]: ...
 
 
-class Task(Generic[R_co]):
-    """One task of an app."""
+class Home(msgspec.Struct, frozen=True, eq=False):
+    """Where the tasks of an app are submitted to. `place`: equal for apps on the same store and
+    namespace. `shown`: the same for people."""
 
-    def __init__(self, handler: Handler, connect: Connect, defaults: Request) -> None:
-        for name in handler.names:
-            if name in RESERVED:
-                raise InvalidInput(
-                    f"task {handler.name!r} has a parameter {name!r}",
-                    field=name,
-                    hint=f"rename it; {', '.join(sorted(RESERVED))} are options of a start",
-                )
+    connect: Connect
+    place: tuple[object, str]
+    shown: str
+
+    def require(self, other: Home, task: str) -> None:
+        """Refuses a task of an app that submits elsewhere."""
+        if other is not self and other.place != self.place:
+            raise InvalidInput(
+                f"task {task!r} belongs to another app, on {other.shown}; this one is on "
+                f"{self.shown}",
+                field="task",
+                hint="use the app that the task was registered with, or register its function here",
+            )
+
+
+class Call(msgspec.Struct, Generic[R_co], frozen=True):
+    """A start that has not been made yet: what `App.start_many` takes."""
+
+    request: Request
+    decode: Callable[[bytes], R_co]
+    home: Home
+
+
+class TaskOf(Generic[F_co]):
+    """A task whose function looks like this; only type checkers make use of it."""
+
+
+class Task(TaskOf[Callable[P, R]], Generic[P, R]):
+    """One task of an app: `SyncTask` or `AsyncTask`, by its function."""
+
+    __name__: str
+
+    def __init__(self, handler: Handler, home: Home, terms: Request) -> None:
+        functools.update_wrapper(cast("Callable[..., object]", self), handler.function, updated=())
+        self.__name__ = getattr(handler.function, "__name__", handler.name)
+        self.__signature__ = handler.signature
         self.name = handler.name
         self.handler = handler
-        self._connect = connect
-        self._defaults = defaults
+        self.home = home
+        self._terms = terms
+        # Options that a start takes as keywords, too: those that no parameter is called like.
+        self._keywords = frozenset(_CHECKS).difference(handler.names, ("name",))
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
 
     @property
     def function(self) -> Callable[..., object]:
-        """The function itself, for calling it directly."""
+        """The function as it was defined; one that takes a context takes it here."""
         return self.handler.function
 
-    async def start(
+    def options(
         self,
-        /,
-        *args: object,
-        idempotency_key: str | None = None,
-        tags: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
         delay: datetime | Span | None = None,
         deadline: datetime | Span | None = None,
         priority: int | None = None,
         lane: str | None = None,
-        **kwargs: object,
-    ) -> Handle[R_co]:
-        """Submit it and return at once; the handle knows how to wait.
+        tags: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """The same task with these options for its starts; what is not said stays as it is.
 
-        With an `idempotency_key`, starting again answers the same execution. `delay` says
-        when it may begin, `deadline` when it is ended, whatever it does: each a span ("5m") or an
-        instant, which is a datetime with a time zone.
+        `delay` says when it may begin, `deadline` when it is ended, whatever it does: each a span
+        ("5m") or an instant, which is a datetime with a time zone. With an `idempotency_key`,
+        starting again answers the same execution. `name`: of a member, in its graph.
         """
-        call = self.bind(
-            *args,
-            idempotency_key=idempotency_key,
-            tags=tags,
-            delay=delay,
-            deadline=deadline,
-            priority=priority,
-            lane=lane,
-            **kwargs,
+        task = copy(self)
+        task._terms = self._with(
+            {
+                "name": name,
+                "delay": delay,
+                "deadline": deadline,
+                "priority": priority,
+                "lane": lane,
+                "tags": tags,
+                "idempotency_key": idempotency_key,
+            }
         )
-        client = await self._connect()
-        return await client.start(call.request, call.decode)
+        return task
 
-    def bind(
-        self,
-        /,
-        *args: object,
-        idempotency_key: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        delay: datetime | Span | None = None,
-        deadline: datetime | Span | None = None,
-        priority: int | None = None,
-        lane: str | None = None,
-        **kwargs: object,
-    ) -> Call[R_co]:
+    def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, Handle[R]]:
+        """Submit it and return at once; the handle knows how to wait."""
+        return Start(self._start(args, kwargs), self.name)
+
+    async def _start(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Handle[R]:
+        request = self._to_start(args, kwargs)
+        client = await self.home.connect()
+        return await client.start(request, self.handler.result.decode)
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The same as `start`, checked but not submitted."""
-        defaults = self._defaults
-        request = Request(
-            kind=self.name,
-            payload=self.handler.encode_call(args, kwargs),
-            lane=defaults.lane if lane is None else names.lane_name(lane),
-            policy=defaults.policy,
-            priority=defaults.priority if priority is None else names.priority(priority),
-            tags={} if tags is None else names.tags(tags),
-            key=None if idempotency_key is None else names.idempotency_key(idempotency_key),
-            delay=when(delay, "delay"),
-            deadline=when(deadline, "deadline"),
-        )
-        return Call(request, self.handler.result.decode)
+        return Call(self._to_start(args, kwargs), self.handler.result.decode, self.home)
+
+    def _to_start(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Request:
+        terms = self._terms
+        if kwargs and not self._keywords.isdisjoint(kwargs):
+            terms = self._with({key: kwargs[key] for key in kwargs if key in self._keywords})
+            kwargs = {key: kwargs[key] for key in kwargs if key not in self._keywords}
+        if terms.name:
+            raise InvalidInput(
+                f"task {self.name!r}: only members of a graph have names, not a start of its own",
+                field="name",
+                hint=f"omit name={terms.name!r}, or add the task to a graph",
+            )
+        values = self.handler.bind(args, kwargs)
+        try:
+            payload = self.handler.arguments.encode(values)
+        except InvalidInput:
+            _require_values(self.name, values)
+            raise
+        return msgspec.structs.replace(terms, payload=payload)
 
     def request(self, values: Mapping[str, object], later: Collection[str] = ()) -> Request:
         """A member of a graph with these arguments; `later`: those that come later, or parts of
         them."""
-        arguments = self.handler.arguments
-        payload = arguments.encode_open(values, later) if later else arguments.encode(values)
-        return msgspec.structs.replace(self._defaults, payload=payload)
+        terms, arguments = self._terms, self.handler.arguments
+        if terms.key is not None:
+            raise InvalidInput(
+                f"task {self.name!r}: a member of a graph has no key of its own",
+                field="idempotency_key",
+                hint="pass it to submit: await graph.submit(idempotency_key=...)",
+            )
+        try:
+            payload = arguments.encode_open(values, later) if later else arguments.encode(values)
+        except InvalidInput:
+            _require_values(self.name, values)
+            raise
+        tags = terms.tags | {member_names.TAG: terms.name} if terms.name else terms.tags
+        return msgspec.structs.replace(terms, payload=payload, tags=tags)
+
+    def _with(self, said: Mapping[str, object]) -> Request:
+        """The terms with these options, as far as they are said; refuses what is out of range."""
+        found = {key: value for key, value in said.items() if value is not None}
+        changes = {_CHECKS[key][0]: _CHECKS[key][1](value) for key, value in found.items()}
+        return msgspec.structs.replace(self._terms, **changes)
+
+    def _leading(self, args: tuple[object, ...]) -> tuple[object, ...]:
+        """What comes before the arguments of a direct call: the context of the attempt that this
+        code runs in, for a function that takes one."""
+        if not self.handler.takes_context or (args and isinstance(args[0], Context)):
+            return ()
+        context = context_here()
+        if context is None:
+            raise InvalidInput(
+                f"task {self.name!r} takes a context, and this code runs in no attempt",
+                field="context",
+                hint=f"submit it with `await {self.name}.start(...)`, or call "
+                f"`{self.name}.function(context, ...)` with a context of your own",
+            )
+        return (context,)
 
 
-def policy_text(
-    *,
-    retries: int | RetryPolicy | None,
-    attempt_timeout: Span | None,
-    on_attempt_timeout: str,
-    max_reclaims: int,
-    max_replays: int,
-    retention: RetentionPolicy,
-) -> str:
-    """The stored policy that the options of a task mean; refuses what is out of range."""
-    if on_attempt_timeout not in tuple(OnAttemptTimeout):
+class SyncTask(Task[P, R]):
+    """A task of a plain function; a worker runs it in a thread."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*self._leading(args), *args, **kwargs)
+
+    @property
+    def function(self) -> Callable[..., R]:
+        return cast("Callable[..., R]", self.handler.function)
+
+
+class AsyncTask(Task[P, R]):
+    """A task of an async function; a worker runs it in its event loop."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """Awaited, run the function here and now, as if it were no task."""
+        return Ref(self.function(*self._leading(args), *args, **kwargs), self.name)
+
+    @property
+    def function(self) -> Callable[..., Coroutine[object, None, R]]:
+        return cast("Callable[..., Coroutine[object, None, R]]", self.handler.function)
+
+
+def request_of(call: Call[R], home: Home) -> tuple[Request, Callable[[bytes], R]]:
+    """What to submit for a call; for anything else, an error that says what to write instead."""
+    given: object = call
+    if not isinstance(given, Call):
+        raise no_call(given)
+    home.require(call.home, call.request.kind)
+    return call.request, call.decode
+
+
+def no_call(given: object) -> InvalidInput:
+    """Why this is nothing to submit."""
+    hint = "pass what `task.bind(...)` returned"
+    if isinstance(given, Task):
+        hint = f"pass {given.name}.bind(...), with its arguments"
+    elif isinstance(given, Coroutine):
+        given.close()
+        hint = "call `.bind(...)` in place of `.start(...)` or of the task itself"
+    return InvalidInput(f"{given!r} is not a call", field="calls", hint=hint)
+
+
+def _require_values(task: str, values: Mapping[str, object]) -> None:
+    """Of an argument that stands for a value which is not here yet, say how to get it."""
+    for name, value in values.items():
+        hint = ""
+        if isinstance(value, Coroutine):
+            value.close()
+            hint = "await it, and pass what it returns"
+        elif isinstance(value, Handle):
+            hint = "pass `await handle.result()`; to pass a result on without waiting, use a graph"
+        elif isinstance(value, Node):
+            hint = "a node is passed to another member by `graph.add(task, node)`"
+        elif isinstance(value, Task):
+            hint = "a task is no value; pass a result of it"
+        if hint:
+            raise InvalidInput(f"task {task!r}: got {value!r}", field=name, hint=hint) from None
+
+
+def _moment(field: str) -> Callable[[object], When | None]:
+    return lambda value: when(cast("datetime | Span", value), field)
+
+
+def _tags(value: object) -> dict[str, str]:
+    tags = names.tags(value)
+    if member_names.TAG in tags:
         raise InvalidInput(
-            f"{on_attempt_timeout!r} is not possible",
-            field="on_attempt_timeout",
-            hint="'expire' or 'retry'",
+            f"{member_names.TAG!r} is the name of a member",
+            field="tags",
+            hint="say options(name=...)",
         )
-    policy = Policy(
-        retry_policy=retries
-        if retries is None or isinstance(retries, RetryPolicy)
-        else RetryPolicy(max_retries=_count(retries, "retries")),
-        timeout_policy=TimeoutPolicy(
-            attempt_timeout_ms=_timeout_ms(attempt_timeout),
-            on_attempt_timeout=OnAttemptTimeout(on_attempt_timeout),
-            max_reclaim_count=_count(max_reclaims, "max_reclaims"),
-        ),
-        retention_policy=retention,
-        max_replay_count=_count(max_replays, "max_replays"),
-    )
-    try:
-        text = encode_policy(policy)
-        parse_policy(text)
-    except (Invalid, TypeError) as error:
-        # Only the retries are records that somebody else made.
-        raise InvalidInput(
-            str(error),
-            field="retries",
-            code="invalid_policy_json",
-            hint="a number from 0, or a RetryPolicy with every field in its range",
-        ) from error
-    return text
+    return tags
 
 
-def _timeout_ms(value: Span | None) -> int | None:
-    if value is None:
-        return None
-    timeout_ms = duration_ms(value, "attempt_timeout")
-    if timeout_ms < 1:
-        raise InvalidInput(
-            "no attempt can be that quick",
-            field="attempt_timeout",
-            hint="leave it away for no limit, or give a span such as '30s'",
-        )
-    return timeout_ms
-
-
-def _count(value: object, field: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
-        return value
-    raise InvalidInput(f"{value!r} is not a number of times", field=field, hint="0 or more")
+# Each option: which field of a request it is, and what checks it.
+_CHECKS: dict[str, tuple[str, Callable[[object], object]]] = {
+    "name": ("name", names.member_name),
+    "delay": ("delay", _moment("delay")),
+    "deadline": ("deadline", _moment("deadline")),
+    "priority": ("priority", names.priority),
+    "lane": ("lane", names.lane_name),
+    "tags": ("tags", _tags),
+    "idempotency_key": ("key", names.idempotency_key),
+}

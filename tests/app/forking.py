@@ -25,7 +25,7 @@ ORDERS = 40
 
 class Program(NamedTuple):
     app: ff.App
-    double: ff.Task[int]
+    double: ff.Task[..., int]
 
 
 def make(url: str) -> Program:

@@ -190,6 +190,6 @@ def test_the_remedy_for_a_time_without_a_zone_is_code() -> None:
     async def work() -> None: ...
 
     with pytest.raises(InvalidInput, match="no time zone") as refused:
-        work.bind(deadline=datetime(2030, 1, 1))  # noqa: DTZ001
+        work.options(deadline=datetime(2030, 1, 1)).bind()  # noqa: DTZ001
     assert refused.value.field == "deadline"
     assert "tzinfo=UTC" in refused.value.hint

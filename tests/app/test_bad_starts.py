@@ -28,7 +28,7 @@ class Villa(Address):
 
 
 @pytest.fixture
-async def task(app: App) -> Task[None]:
+async def task(app: App) -> Task[..., None]:
     @app.task
     async def send(to: Address, count: int = 1, note: str = "") -> None: ...
 
@@ -62,7 +62,7 @@ BAD_ARGUMENTS: dict[str, tuple[tuple[object, ...], dict[str, object], tuple[str,
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
 async def test_a_bad_argument_is_named_and_nothing_is_written(
-    app: App, task: Task[None], name: str
+    app: App, task: Task[..., None], name: str
 ) -> None:
     args, kwargs, (field, told) = BAD_ARGUMENTS[name]
     before = await written(app)
@@ -115,21 +115,22 @@ async def test_what_is_said_beside_a_node_is_checked(app: App) -> None:
 
     g = app.graph("values")
     rate = g.add(send, HOME, {"own": 0.5})
+    anyhow: Task[..., float] = send
     with pytest.raises(InvalidInput) as refused:
-        g.add(send, Villa("Oslo", [1], 3), {"own": rate})
+        g.add(anyhow, Villa("Oslo", [1], 3), {"own": rate})
     assert refused.value.field == "to"
     with pytest.raises(InvalidInput) as refused:
-        g.add(send, {"city": "Oslo", "numbers": ["1"]}, {"own": rate})
+        g.add(anyhow, {"city": "Oslo", "numbers": ["1"]}, {"own": rate})
     assert (refused.value.field, "Expected `int`" in refused.value.message) == (
         "to.numbers[0]",
         True,
     )
     with pytest.raises(InvalidInput) as refused:
-        g.add(send, HOME, {"own": rate, "other": float("nan")})
+        g.add(anyhow, HOME, {"own": rate, "other": float("nan")})
     assert refused.value.field == "rates.other"
 
 
-async def test_a_mismatch_shows_how_to_call_it(task: Task[None]) -> None:
+async def test_a_mismatch_shows_how_to_call_it(task: Task[..., None]) -> None:
     with pytest.raises(InvalidInput) as refused:
         task.bind()
     assert refused.value.hint == "call it as send(to, count, note)"
@@ -181,7 +182,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 async def test_a_bad_option_is_named_and_nothing_is_written(
-    app: App, task: Task[None], name: str
+    app: App, task: Task[..., None], name: str
 ) -> None:
     options, field = BAD_OPTIONS[name]
     before = await written(app)
@@ -193,7 +194,7 @@ async def test_a_bad_option_is_named_and_nothing_is_written(
     assert await written(app) == before == (0, 0)
 
 
-async def test_a_payload_over_a_mebibyte_is_refused(app: App, task: Task[None]) -> None:
+async def test_a_payload_over_a_mebibyte_is_refused(app: App, task: Task[..., None]) -> None:
     overhead = len(b'{"to":{"city":"Oslo","numbers":[1]},"note":""}')
     await task.start(HOME, note="x" * (MIB - overhead))
     before = await written(app)
@@ -205,31 +206,39 @@ async def test_a_payload_over_a_mebibyte_is_refused(app: App, task: Task[None]) 
 
 
 @pytest.mark.parametrize("state", [LaneState.DRAINING, LaneState.DISABLED])
-async def test_a_closed_lane_takes_no_work(app: App, task: Task[None], state: LaneState) -> None:
+async def test_a_closed_lane_takes_no_work(
+    app: App, task: Task[..., None], state: LaneState
+) -> None:
     await app.engine.set_lane("default", state)
     before = await written(app)
     with pytest.raises(LaneClosed, match=f"lane 'default' is {state}") as refused:
         await task.start(HOME)
     assert (refused.value.field, bool(refused.value.hint)) == ("lane", True)
     assert await written(app) == before
-    await task.start(HOME, lane="another")
+    await task.options(lane="another").start(HOME)
 
 
-async def test_one_bad_call_among_many_submits_none(app: App, task: Task[None]) -> None:
+async def test_one_bad_call_among_many_submits_none(app: App, task: Task[..., None]) -> None:
     with pytest.raises(InvalidInput):
         await app.start_many(task.bind(HOME, count) for count in (1, "two"))
     assert await written(app) == (0, 0)
 
 
-async def test_one_refused_order_among_many_spoils_no_other(app: App, task: Task[None]) -> None:
-    await task.start(HOME, 1, idempotency_key="k")
-    calls = [task.bind(HOME, 2), task.bind(HOME, 2, idempotency_key="k"), task.bind(HOME, 3)]
+async def test_one_refused_order_among_many_spoils_no_other(
+    app: App, task: Task[..., None]
+) -> None:
+    await task.options(idempotency_key="k").start(HOME, 1)
+    calls = [
+        task.bind(HOME, 2),
+        task.options(idempotency_key="k").bind(HOME, 2),
+        task.bind(HOME, 3),
+    ]
     with pytest.raises(IdempotencyConflict):
         await app.start_many(calls)
     assert (await written(app))[0] == 3
 
 
-async def test_every_mistake_is_one_class(task: Task[None]) -> None:
+async def test_every_mistake_is_one_class(task: Task[..., None]) -> None:
     """Who only wants to know that the call was wrong catches `Invalid`."""
     with pytest.raises(Invalid):
         task.bind()

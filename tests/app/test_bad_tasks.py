@@ -20,8 +20,6 @@ def star(*args: int) -> None: ...
 def stars(**kwargs: int) -> None: ...
 def only_positional(a: int, /) -> None: ...
 def late(a: int, ctx: Context) -> None: ...
-def reserved_key(idempotency_key: str) -> None: ...
-def reserved_lane(*, lane: str) -> None: ...
 def unreadable(a: Missing) -> None: ...
 def unreadable_result() -> list[Missing]:
     return []
@@ -29,6 +27,7 @@ def unreadable_result() -> list[Missing]:
 
 def two_kinds(a: dict[str, int] | Fixed) -> None: ...
 def plain(a: int) -> None: ...
+def other(a: int) -> None: ...
 
 
 BAD_FUNCTIONS: dict[str, tuple[object, str, str]] = {
@@ -36,13 +35,11 @@ BAD_FUNCTIONS: dict[str, tuple[object, str, str]] = {
     "any named arguments": (stars, "kwargs", "name every argument"),
     "an argument without a name": (only_positional, "a", "name every argument"),
     "a context that is not first": (late, "ctx", "first parameter"),
-    "an option of a start": (reserved_key, "idempotency_key", "rename it"),
-    "an option of a start, by name": (reserved_lane, "lane", "rename it"),
     "a type nobody knows": (unreadable, "annotations", "module level"),
     "a result nobody knows": (unreadable_result, "annotations", "module level"),
     "a type that cannot be stored": (two_kinds, "annotations", "JSON types"),
     "no function": (5, "name", "decorate a function"),
-    "a function without a name": (functools.partial(plain, 1), "name", "name='...'"),
+    "a function without a name": (functools.partial(plain, 1), "name", "app.task('name')"),
 }
 
 
@@ -67,7 +64,7 @@ def test_two_tasks_cannot_have_one_name() -> None:
     app = App("memory://")
     app.task(name="work")(plain)
     with pytest.raises(InvalidInput, match="there is a task 'work' already") as refused:
-        app.task(name="work")(plain)
+        app.task(name="work")(other)
     assert (refused.value.field, refused.value.hint) == ("name", "rename one")
 
 
@@ -134,5 +131,5 @@ async def test_a_priority_out_of_range_becomes_the_nearest(priority: int) -> Non
     @app.task
     async def work() -> None: ...
 
-    handle = await work.start(priority=priority)
+    handle = await work.options(priority=priority).start()
     assert (await handle.status()).priority == (0 if priority < 0 else 9_000)

@@ -126,9 +126,9 @@ async def test_a_cancelled_delay_never_runs(app: App) -> None:
     async def work() -> None:
         ran.append(True)
 
-    handle = await work.start(delay="30ms")
+    handle = await work.options(delay="30ms").start()
     await handle.cancel()
-    other = await work.start(delay="60ms")
+    other = await work.options(delay="60ms").start()
     async with running(app):
         await other.result()
         assert (await handle.status()).public_state is PublicState.CANCELLED

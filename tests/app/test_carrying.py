@@ -48,7 +48,9 @@ class GreedyCarrier(TraceCarrier):
             return
 
 
-def app_with(store: Store, carrier: ff.Carrier) -> tuple[ff.App, ff.Task[str], ff.Task[str]]:
+def app_with(
+    store: Store, carrier: ff.Carrier
+) -> tuple[ff.App, ff.Task[..., str], ff.Task[..., str]]:
     app = ff.App(store=store, carrier=carrier)
 
     @app.task
@@ -91,7 +93,7 @@ async def test_a_key_means_the_same_in_another_context(store: Store) -> None:
         trace.set(context)
         graph = app.graph("one")
         graph.add(seen)
-        return (await seen.start(idempotency_key="k")).id, (
+        return (await seen.options(idempotency_key="k").start()).id, (
             await graph.submit(idempotency_key="f")
         ).id
 

@@ -24,7 +24,7 @@ async def test_a_context_knows_its_execution_and_attempt(app: App) -> None:
         return n
 
     async with running(app):
-        handle = await work.start(5, deadline="1h")
+        handle = await work.options(deadline="1h").start(5)
         assert await handle.result() == 5
         deadline = (await handle.status()).deadline_ms
     assert deadline is not None

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ def at_once(retries: int, *categories: str) -> RetryPolicy:
     )
 
 
-async def failure_of(task: Task[object]) -> tuple[str, str]:
+async def failure_of(task: Task[..., Any]) -> tuple[str, str]:
     """The category and the reason that the execution ended with."""
     handle = await task.start()
     with pytest.raises(ExecutionFailed) as failed:

@@ -149,6 +149,6 @@ async def test_a_choice_and_after_take_one_or_a_list(bench: Bench) -> None:
 
 async def test_a_submitted_graph_takes_no_more_nodes(bench: Bench) -> None:
     await bench.g.submit()
-    with pytest.raises(InvalidInput, match="was submitted") as refused:
+    with pytest.raises(InvalidInput, match="was already submitted") as refused:
         bench.g.add(bench.number, 4)
     assert refused.value.field == "graph"

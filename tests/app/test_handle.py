@@ -34,7 +34,7 @@ async def test_a_waiting_execution_names_the_lane_that_will_take_it(app: App) ->
     async def ask(question: str) -> str:
         return question
 
-    handle = await ask.start("why?", tags={"demo.tenant": "acme"})
+    handle = await ask.options(tags={"demo.tenant": "acme"}).start("why?")
     status = await handle.status()
     assert (status.id, status.kind, status.lane) == (handle.id, "ask", "llm")
     assert status.public_state is PublicState.WAITING
@@ -49,7 +49,7 @@ async def test_a_delayed_execution_names_when_it_will_start(app: App) -> None:
     @app.task
     async def work() -> None: ...
 
-    handle = await work.start(delay="1h")
+    handle = await work.options(delay="1h").start()
     why = await handle.explain()
     assert (why.public_state, why.wakes) == (PublicState.DELAYED, "timer")
     assert why.until_ms is not None
@@ -141,7 +141,9 @@ async def test_a_deadline_ends_it_while_it_waits(app: App, kind: str) -> None:
 
     await app.connect()
     soon = timedelta(milliseconds=500)
-    handle = await work.start(deadline=soon if kind == "span" else datetime.now(UTC) + soon)
+    handle = await work.options(
+        deadline=soon if kind == "span" else datetime.now(UTC) + soon
+    ).start()
     async with running(app, lanes=("other",)):
         with pytest.raises(ExecutionExpired, match="execution_deadline") as expired:
             await handle.result()
@@ -158,7 +160,7 @@ async def test_a_deadline_ends_it_while_it_runs(app: App) -> None:
         return "too late"
 
     async with running(app):
-        handle = await work.start(deadline="1s")
+        handle = await work.options(deadline="1s").start()
         await gate.reached.wait()
         with pytest.raises(ExecutionExpired):
             await handle.result()

@@ -279,7 +279,8 @@ async def test_several_timekeepers_do_not_disturb_each_other(tmp_path: Path) -> 
     tasks = [_echo(app) for app in apps]
     async with running(apps[0]), running(apps[1]):
         handles = [
-            await tasks[n % 2].start(n, delay="20ms" if n % 3 == 0 else None) for n in range(60)
+            await tasks[n % 2].options(delay="20ms" if n % 3 == 0 else None).start(n)
+            for n in range(60)
         ]
         assert [await handle.result() for handle in handles] == list(range(60))
         for handle in handles:
@@ -289,7 +290,7 @@ async def test_several_timekeepers_do_not_disturb_each_other(tmp_path: Path) -> 
             assert (await kinds(handle)).count("completed") == 1
 
 
-def _echo(app: App) -> Task[int]:
+def _echo(app: App) -> Task[..., int]:
     @app.task(name="work")
     async def work(n: int) -> int:
         return n

@@ -107,7 +107,7 @@ async def test_a_day_of_work_shows_no_id_as_it_is_stored(
     graph = app.graph("day")
     first, bad = graph.add(fine, 1), graph.add(broken, 2)
     last = graph.add(fine, bad)
-    waiting = await fine.start(3, delay="1h")
+    waiting = await fine.options(delay="1h").start(3)
     run = await graph.submit()
     async with running(app):
         for node in (bad, last):

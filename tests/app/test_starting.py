@@ -128,9 +128,9 @@ async def test_the_same_key_answers_the_same_execution(app: App) -> None:
         return n
 
     async with running(app):
-        first = await once.start(1, idempotency_key="order-1")
+        first = await once.options(idempotency_key="order-1").start(1)
         assert await first.result() == 1
-        again = await once.start(1, idempotency_key="order-1")
+        again = await once.options(idempotency_key="order-1").start(1)
         assert again.id == first.id
         assert await again.result() == 1
     assert ran == [1]
@@ -141,9 +141,9 @@ async def test_a_key_that_was_used_for_something_else_is_a_conflict(app: App) ->
     async def once(n: int) -> int:
         return n
 
-    first = await once.start(1, idempotency_key="order-1")
+    first = await once.options(idempotency_key="order-1").start(1)
     with pytest.raises(IdempotencyConflict, match="order-1") as refused:
-        await once.start(2, idempotency_key="order-1")
+        await once.options(idempotency_key="order-1").start(2)
     assert refused.value.field == "idempotency_key"
     assert refused.value.details == {"execution": first.id}
     assert refused.value.hint
@@ -154,7 +154,7 @@ async def test_one_key_in_one_call_makes_one_execution(app: App) -> None:
     async def once(n: int) -> int:
         return n
 
-    handles = await app.start_many(once.bind(1, idempotency_key="k") for _ in range(3))
+    handles = await app.start_many(once.options(idempotency_key="k").bind(1) for _ in range(3))
     assert len({handle.id for handle in handles}) == 1
 
 
@@ -163,7 +163,7 @@ async def test_concurrent_starts_with_one_key_make_one_execution(app: App) -> No
     async def once(n: int) -> int:
         return n
 
-    handles = await asyncio.gather(*(once.start(1, idempotency_key="k") for _ in range(20)))
+    handles = await asyncio.gather(*(once.options(idempotency_key="k").start(1) for _ in range(20)))
     assert len({handle.id for handle in handles}) == 1
 
 
@@ -171,7 +171,7 @@ async def test_tags_are_kept(app: App) -> None:
     @app.task
     async def work() -> None: ...
 
-    handle = await work.start(tags={"team.owner": "ada", "demo.tenant": "acme"})
+    handle = await work.options(tags={"team.owner": "ada", "demo.tenant": "acme"}).start()
     assert (await handle.status()).tags == {"demo.tenant": "acme", "team.owner": "ada"}
 
 
@@ -180,8 +180,8 @@ async def test_a_delay_keeps_it_from_starting(app: App) -> None:
     async def work() -> int:
         return 1
 
-    later = await work.start(delay="1h")
-    soon = await work.start(delay=timedelta(milliseconds=30))
+    later = await work.options(delay="1h").start()
+    soon = await work.options(delay=timedelta(milliseconds=30)).start()
     status = await later.status()
     assert status.public_state is PublicState.DELAYED
     async with running(app):
@@ -197,8 +197,8 @@ async def test_a_delay_until_an_instant_keeps_it_from_starting(app: App) -> None
 
     now = datetime.now(UTC).replace(microsecond=0)
     instant = now.astimezone(timezone(timedelta(hours=-3))) + timedelta(hours=1)
-    later = await work.start(delay=instant)
-    past = await work.start(delay=now - timedelta(hours=1))
+    later = await work.options(delay=instant).start()
+    past = await work.options(delay=now - timedelta(hours=1)).start()
     assert (await later.status()).public_state is PublicState.DELAYED
     assert (await later.explain()).until_ms == instant.timestamp() * 1_000
     async with running(app):
@@ -213,7 +213,7 @@ async def test_a_deadline_is_kept_with_the_execution(app: App, kind: str) -> Non
 
     before = datetime.now(UTC)
     deadline = "1h" if kind == "span" else before + timedelta(hours=1)
-    handle = await work.start(deadline=deadline)
+    handle = await work.options(deadline=deadline).start()
     kept = (await handle.status()).deadline_ms
     expected_ms = int(before.timestamp() * 1_000) + 3_600_000
     assert kept is not None
@@ -232,9 +232,9 @@ async def test_a_higher_priority_goes_first(url: str) -> None:
     handles = await app.start_many(
         [
             note.bind("default"),
-            note.bind("low", priority=0),
-            note.bind("high", priority=9_000),
-            note.bind("above", priority=6),
+            note.options(priority=0).bind("low"),
+            note.options(priority=9_000).bind("high"),
+            note.options(priority=6).bind("above"),
         ]
     )
     async with running(app):
@@ -249,7 +249,7 @@ async def test_a_task_knows_its_lane_and_a_start_can_choose_another(app: App) ->
         return 1
 
     own = await work.start()
-    other = await work.start(lane="elsewhere")
+    other = await work.options(lane="elsewhere").start()
     assert (await own.status()).lane == "slow lane"
     assert (await other.status()).lane == "elsewhere"
     async with running(app):
@@ -296,7 +296,7 @@ async def test_a_task_can_start_another(app: App) -> None:
 
     @app.task
     async def outer(ctx: Context, n: int) -> int:
-        handle = await inner.start(n, idempotency_key=ctx.id)
+        handle = await inner.options(idempotency_key=ctx.id).start(n)
         return await handle.result() + 1
 
     async with running(app):

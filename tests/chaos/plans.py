@@ -29,7 +29,7 @@ CROWD_GROUP = 50
 
 class Planner(NamedTuple):
     chance: random.Random
-    work: ff.Task[str]
+    work: ff.Task[..., str]
     counts: PartitionCounts
 
     def plan(self, now_ms: int) -> Plan:

@@ -24,7 +24,7 @@ from tests.chaos.pace import rest
 LEASE = "5s"
 
 
-def make(url: str, file: str = "") -> tuple[ff.App, ff.Task[str]]:
+def make(url: str, file: str = "") -> tuple[ff.App, ff.Task[..., str]]:
     """The app with its one task, the same in the lab and in the processes it starts."""
     app = ff.App(url, lease_ttl=LEASE, drain="2s", concurrency=10)
 

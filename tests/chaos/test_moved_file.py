@@ -60,7 +60,7 @@ class Client:
             finally:
                 await app.close()
 
-    async def _submit(self, app: ff.App, work: ff.Task[str]) -> None:
+    async def _submit(self, app: ff.App, work: ff.Task[..., str]) -> None:
         while not self.is_over:
             moves = self.moves
             handles = await app.start_many([work.bind(0.0, 0) for _ in range(AT_ONCE)])

@@ -31,7 +31,7 @@ async def app(faulty: FaultyStore) -> AsyncIterator[App]:
     await app.close()
 
 
-def echo_of(app: App) -> Task[int]:
+def echo_of(app: App) -> Task[..., int]:
     @app.task
     async def echo(n: int) -> int:
         return n
@@ -74,7 +74,7 @@ async def _waits(room: results.Results, handle: Handle[int], count: int) -> bool
     return len(room._waiting.get(handle._id, ())) == count
 
 
-async def _followed(app: App, echo: Task[int]) -> None:
+async def _followed(app: App, echo: Task[..., int]) -> None:
     """From here on the client knows where in the log it is."""
     client = await app.connect()
     assert await (await echo.start(0)).result() == 0
@@ -122,11 +122,11 @@ async def _has_ended(handle: Handle[int]) -> bool:
 async def test_a_key_that_was_used_before_is_looked_up(app: App) -> None:
     echo = echo_of(app)
     async with running(app):
-        first = await echo.start(3, idempotency_key="k")
+        first = await echo.options(idempotency_key="k").start(3)
         assert await first.result() == 3
         await _followed(app, echo)
         client = await app.connect()
-        again = await echo.start(3, idempotency_key="k")
+        again = await echo.options(idempotency_key="k").start(3)
         assert (again.id, await again.result()) == (first.id, 3)
     assert client.results._expected == {}
 

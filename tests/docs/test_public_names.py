@@ -52,7 +52,7 @@ def test_a_public_method_is_documented(kind: type, name: str) -> None:
 OPTIONS = sorted(
     {
         name
-        for function in (App.task, Task.start)
+        for function in (App.task, Task.options)
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }

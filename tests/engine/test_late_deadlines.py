@@ -37,9 +37,9 @@ async def test_a_start_that_the_deadline_overtakes_says_that_the_store_was_away(
     async def work() -> None: ...
 
     with pytest.raises(StoreUnavailable) as late:
-        await work.start(deadline="3s")
+        await work.options(deadline="3s").start()
     assert late.value.retryable
-    handle = await work.start(deadline="3s")
+    handle = await work.options(deadline="3s").start()
     assert (await handle.status()).deadline_ms == desk.clock.now_ms() + 3_000
     await app.close()
 
@@ -77,7 +77,7 @@ async def test_a_delay_is_counted_from_the_call(desk: Desk) -> None:
     async def work() -> None: ...
 
     asked_ms = desk.clock.now_ms()
-    handle = await work.start(delay="3s")
+    handle = await work.options(delay="3s").start()
     assert (await desk.head(parse_execution_id(handle.id))).state is State.WAITING
     assert desk.clock.now_ms() == asked_ms + AWAY_MS
     await app.close()

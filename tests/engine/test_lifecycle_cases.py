@@ -245,7 +245,7 @@ async def test_a_worker_runs_a_task_with_a_deadline_to_its_end(store: Store) -> 
         return "done"
 
     async with app.running():
-        handle = await work.start(deadline="60s")
+        handle = await work.options(deadline="60s").start()
         assert await handle.result(30) == "done"
         status = await handle.status()
     assert (status.public_state, status.total_attempt_count) == (PublicState.COMPLETED, 1)

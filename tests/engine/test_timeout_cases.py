@@ -137,7 +137,7 @@ async def test_a_deadline_given_to_a_task_holds(desk: Desk) -> None:
     async def work() -> None: ...
 
     deadline_ms = desk.clock.now_ms() + 5_000
-    handle = await work.start(deadline=datetime.fromtimestamp(deadline_ms / 1_000, UTC))
+    handle = await work.options(deadline=datetime.fromtimestamp(deadline_ms / 1_000, UTC)).start()
     assert (await handle.status()).deadline_ms == deadline_ms
     desk.clock.advance(5_000)
     await desk.sweep()

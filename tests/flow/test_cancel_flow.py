@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from flowfabric.core.flow.model import CancelPolicy, FlowState, LineKind
@@ -184,6 +185,23 @@ async def test_a_flow_whose_time_is_over_is_made_no_more(desk: FlowDesk, size: i
         await desk.engine.flows.submit(other)
     with pytest.raises(FlowNotFound):
         await desk.engine.flows.flow(other.id)
+
+
+@pytest.mark.parametrize("size", [2, 600], ids=["small", "big"])
+async def test_a_flow_is_made_no_more_when_the_time_of_a_member_is_over(
+    desk: FlowDesk, size: int
+) -> None:
+    wanted = plan(list(range(1_000, 1_000 + size)))
+    orders = list(wanted.orders)
+    orders[1] = msgspec.structs.replace(orders[1], deadline_ms=desk.clock.now_ms() + 1_000)
+    wanted = msgspec.structs.replace(wanted, orders=orders)
+    await desk.draw(wanted)
+    desk.clock.advance(1_000)
+    assert not (await desk.engine.flows.submit(wanted)).created
+    late = msgspec.structs.replace(plan(["a"], flow=flow_id(2)).orders[0], deadline_ms=1)
+    other = msgspec.structs.replace(plan(["a"], flow=flow_id(2)), orders=[late])
+    with pytest.raises(InvalidInput, match="in the past"):
+        await desk.engine.flows.submit(other)
 
 
 async def test_a_flow_that_has_ended_in_time_is_not_cancelled(desk: FlowDesk) -> None:

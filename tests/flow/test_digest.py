@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from flowfabric.core.duration import When
-from flowfabric.core.flow.digest import digest_of, is_same
+from flowfabric.core.flow.digest import Said, digest_of, is_same
 from flowfabric.core.flow.graph import Link, Plan, Policy
 from flowfabric.core.flow.model import EdgeKind, GroupKey, Join, OnSatisfied
 from flowfabric.core.lifecycle import Order
@@ -142,6 +142,22 @@ def test_an_instant_that_was_said_means_itself_and_no_span() -> None:
     assert digest_of(whole(), NOW, said) == digest_of(whole(), NOW + 777, said)
     assert digest_of(whole(), NOW, said) != digest_of(whole(), NOW)
     assert digest_of(whole(), NOW, When(5_000)) == digest_of(whole(), NOW)
+
+
+@pytest.mark.parametrize("field", ["delay", "deadline"])
+def test_an_instant_of_a_member_means_itself_and_no_span(field: str) -> None:
+    column = {"delay": "delay_until_ms", "deadline": "deadline_ms"}[field]
+    at = with_order(**{column: NOW + 5_000})
+    # What has passed is not waited for.
+    passed = with_order(**{column: None})
+    id = at.orders[1].id
+    said = {id: Said(**{field: When(NOW + 5_000, is_instant=True)})}
+    span = {id: Said(**{field: When(5_000)})}
+    one = digest_of(at, NOW, None, said)
+    moved = msgspec.structs.replace(passed, deadline_ms=(passed.deadline_ms or 0) + 777)
+    assert digest_of(moved, NOW + 777, None, said) == one
+    assert one != digest_of(at, NOW)
+    assert digest_of(at, NOW, None, span) == digest_of(at, NOW)
 
 
 def test_the_order_of_policies_and_tags_is_no_meaning() -> None:

@@ -72,6 +72,7 @@ READS: dict[type, dict[str, Read]] = {
         "endings": lambda room: room.read.endings([HELD]),
         "tags": lambda room: room.read.tags(HELD),
         "tags_of": lambda room: room.read.tags_of([HELD]),
+        "member_names": lambda room: room.read.member_names([HELD]),
         "attempts": lambda room: room.read.attempts(HELD),
         "attempt_records": lambda room: room.read.attempt_records(HELD),
         "failure": lambda room: room.read.failure(HELD),

@@ -19,8 +19,8 @@ class Program(NamedTuple):
     """The app and its tasks, the same in the test and in the processes it starts."""
 
     app: ff.App
-    swallow: ff.Task[None]
-    block: ff.Task[None]
+    swallow: ff.Task[..., None]
+    block: ff.Task[..., None]
 
 
 def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> Program:

@@ -21,8 +21,8 @@ class Program(NamedTuple):
     """The app and its tasks, the same in the test and in the processes it starts."""
 
     app: ff.App
-    work: ff.Task[str]
-    forever: ff.Task[None]
+    work: ff.Task[..., str]
+    forever: ff.Task[..., None]
 
 
 def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> Program:

@@ -11,12 +11,13 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from flowfabric.client.flow_handle import FlowHandle
+from flowfabric.client.flow_handle import NO_DECODERS, Decoders, FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.results import Results
 from flowfabric.core.carried import Carrier, as_tags
 from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
+from flowfabric.core.flow.member_names import named_uuid
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import (
     RANDOM_BITS,
@@ -49,11 +50,12 @@ SPARE_BITS = RANDOM_BYTES * 8 - RANDOM_BITS
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What to run and how; every field already checked."""
+    """What to run and how; every field already checked. `name`: of a member in its graph."""
 
     kind: str
     payload: bytes
     lane: str
+    name: str = ""
     policy: str = ""
     priority: int = 0
     tags: dict[str, str] = msgspec.field(default_factory=dict)
@@ -159,20 +161,25 @@ class Client:
         is_keyed: bool,
         now_ms: int | None = None,
     ) -> list[Order]:
-        """New members of a flow; those of a keyed one are always the same, by their places."""
+        """New members of a flow. The id of a named one follows from its name; the others of a keyed
+        flow are always the same, by their places."""
         now_ms = self.now_ms() if now_ms is None else now_ms
         if is_keyed:
             uuids = [str(uuid5(UUID(flow), str(place))) for place in range(len(requests))]
         else:
             uuids = run_of_uuids(uuid7(now_ms, self._chance.bits()), len(requests))
+        for place, request in enumerate(requests):
+            if request.name:
+                uuids[place] = named_uuid(flow, request.name)
         begin = execution_id(flow_partition(flow, self._engine.counts), "")
         return [
             self._order(request, ExecutionId(begin + uuid), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
         ]
 
-    async def submit_flow(self, plan: Plan) -> FlowHandle:
-        """Make the whole flow; all its members can be waited for from the beginning."""
+    async def submit_flow(self, plan: Plan, named: Decoders = NO_DECODERS) -> FlowHandle:
+        """Make the whole flow; all its members can be waited for from the beginning. `named`: how
+        to read the results of its named members."""
         members = [order.id for order in plan.orders]
         self.results.expect(members)
         made = None
@@ -181,7 +188,7 @@ class Client:
         finally:
             if made is None or not made.created:
                 self.results.forget(members)
-        return FlowHandle(plan.id, self._engine, self.results, members)
+        return FlowHandle(plan.id, self._engine, self.results, members, named=named)
 
     def flow_handle(self, id: FlowId) -> FlowHandle:
         return FlowHandle(id, self._engine, self.results)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from flowfabric.client.handle import Handle
+from flowfabric.client.member_handle import MemberHandle, MemberName
+from flowfabric.client.plain import decode_plain
 from flowfabric.client.public_ids import shown
 from flowfabric.client.results import Results
+from flowfabric.core import names
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
@@ -30,6 +34,10 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
+Decoders = Mapping[str, Callable[[bytes], object]]
+NO_DECODERS: Decoders = MappingProxyType({})
+
+
 class Member(Protocol[R_co]):
     """A node of the graph that the flow was made from."""
 
@@ -43,15 +51,32 @@ class FlowHandle:
     """Refers to a flow by its id; nodes of its graph name its members."""
 
     def __init__(
-        self, id: FlowId, engine: Engine, results: Results, members: Sequence[ExecutionId] = ()
+        self,
+        id: FlowId,
+        engine: Engine,
+        results: Results,
+        members: Sequence[ExecutionId] = (),
+        *,
+        named: Decoders = NO_DECODERS,
     ) -> None:
         self.id = id
         self._engine = engine
         self._results = results
         self._members = tuple(members)
+        self._named = named
 
     def __repr__(self) -> str:
         return f"FlowHandle({self.id!r})"
+
+    def __getitem__(self, name: str) -> Handle[object]:
+        """The handle of the member that has this name in its graph, in any process.
+
+        Where the graph was submitted its result has the types of its task; elsewhere it is plain
+        JSON. That the flow has no such member is found out when the handle is used.
+        """
+        found = MemberName(self.id, names.member_name(name))
+        decode = self._named.get(found.name, decode_plain)
+        return MemberHandle(found, self._engine, self._results, decode)
 
     def handle(self, node: Member[R]) -> Handle[R]:
         """The handle of one member."""

@@ -6,7 +6,9 @@ blocks it. `Explanation.wakes` says which; nothing may answer `nothing`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 import msgspec
@@ -36,10 +38,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     sentence: str
     wakes: str
+    member: str = ""
     until_ms: int | None = None
     eligibility: Standing = Standing.ELIGIBLE
     waits_for: tuple[ExecutionId, ...] = ()
     to_replay: tuple[ExecutionId, ...] = ()
+
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class _Why(NamedTuple):
@@ -55,15 +61,16 @@ def explain(
     waits: Waits | None = None,
     *,
     unserved: str = "",
+    names: Mapping[str, str] = NO_NAMES,
 ) -> Explanation:
     """What the execution does, or what keeps it from being done; `waits`: by its flow; `unserved`:
-    why no live worker takes it."""
+    why no live worker takes it; `names`: of members, as far as they are known."""
     waits = waits or Waits(standing_of(row))
     why = _parked(row) if _is_parked(row, now_ms) else _why(row, now_ms, lane)
     if why.wakes == "worker" and unserved:
         why = _Why(unserved, "worker")
     if why.wakes == "dependencies":
-        why = _Why(_dependencies(waits), "operator" if waits.to_replay else why.wakes)
+        why = _Why(_dependencies(waits, names), "operator" if waits.to_replay else why.wakes)
     shown = vector(row.state, row.reason, row.attempt_state)
     return Explanation(
         state=row.state,
@@ -71,6 +78,7 @@ def explain(
         reason=shown.blocking_reason,
         sentence=with_public_ids(one_line(why.sentence)),
         wakes=why.wakes,
+        member=names.get(row.id, ""),
         until_ms=why.until_ms,
         eligibility=waits.standing,
         waits_for=waits.unfinished,
@@ -105,20 +113,23 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
             assert_never(row.state)
 
 
-def _dependencies(waits: Waits) -> str:
+def _dependencies(waits: Waits, names: Mapping[str, str]) -> str:
     if waits.is_held:
         return "replayed; held until those that depended on it are taken back"
     if waits.to_replay:
         first, others = waits.to_replay[0], len(waits.to_replay) - 1
         more = f" and {others} more" if others else ""
-        return f"waiting for upstreams that ended before it was replayed; replay {first}{more}"
+        shown = f"{names[first]!r} ({first})" if first in names else first
+        return f"waiting for upstreams that ended before it was replayed; replay {shown}{more}"
     if waits.standing is Standing.IMPOSSIBLE:
         return "what it depends on cannot happen any more; it is about to be skipped"
     if waits.standing is Standing.ELIGIBLE:
         return "what it depends on has happened; it is about to be released"
     if waits.upstreams:
         left = len(waits.unfinished)
-        return f"waiting for {left} of the {waits.upstreams} executions it depends on"
+        known = [repr(names[each]) for each in waits.unfinished if each in names]
+        among = f", among them {', '.join(known)}" if known else ""
+        return f"waiting for {left} of the {waits.upstreams} executions it depends on{among}"
     return "waiting for the executions it depends on"
 
 

@@ -62,6 +62,11 @@ def task_name(text: object, field: str = "task") -> TaskName:
     return TaskName(_word(text, field, TASK_BYTES_MAX))
 
 
+def member_name(text: object, field: str = "name") -> str:
+    """What a graph calls a member: 1 to 256 bytes without whitespace or control characters."""
+    return _word(text, field, TAG_VALUE_BYTES_MAX)
+
+
 def worker_name(text: object, field: str = "worker") -> WorkerName:
     """1 to 256 bytes without whitespace or control characters."""
     return WorkerName(_word(text, field, WORKER_BYTES_MAX))

@@ -13,7 +13,7 @@ from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import Execution, Want, without_token
 from flowfabric.core.states import State
 from flowfabric.engine.looking import look, look_at_whole
-from flowfabric.engine.reading import PAGE_LIMIT, Page
+from flowfabric.engine.reading import PAGE_LIMIT, Page, member_names
 from flowfabric.store.clock import Clock
 from flowfabric.store.protocol import Store
 
@@ -64,7 +64,9 @@ class FlowReading:
         rows = [
             without_token(view.heads[each]) for each in view.members[:limit] if each in view.heads
         ]
-        return Page(rows, view.members[limit - 1] if len(view.members) > limit else None)
+        cursor = view.members[limit - 1] if len(view.members) > limit else None
+        named = await member_names(self._store, (row.id for row in rows))
+        return Page(rows, cursor, named)
 
     async def everybody(self, id: FlowId, states: tuple[State, ...] = ()) -> list[ExecutionId]:
         """All its members in these states (none: in all), in the order of their ids."""

@@ -56,6 +56,7 @@ from flowfabric.errors import (
     Conflict,
     InvalidInput,
     LaneClosed,
+    StoreUnavailable,
 )
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.damage import unreadable_part
@@ -160,7 +161,9 @@ class Flows:
                 self._kept.keep(changes)
         return [(place, is_made) for (place, _), is_made in zip(drawn, made, strict=True)]
 
-    async def _known(self, plan: Plan, late: InvalidInput | None = None) -> SubmittedFlow:
+    async def _known(
+        self, plan: Plan, late: InvalidInput | StoreUnavailable | None = None
+    ) -> SubmittedFlow:
         """Something of it was there: the same flow, another one, or a member of its own. If it is
         too late to make it, only a whole flow is an answer."""
         view = await look(self._store, Sight(flow=plan.id))

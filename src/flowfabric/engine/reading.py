@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.explain import Explanation, blocking_detail, explain
 from flowfabric.core.failures import FailureReport
 from flowfabric.core.flow.eligibility import Standing, Waits, standing_of, waits_of
+from flowfabric.core.flow.member_names import may_be_named, name_in
 from flowfabric.core.flow.model import MISSING
 from flowfabric.core.flow.views import Sight
 from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id, public_id
@@ -48,6 +49,7 @@ from flowfabric.store.damage import MISSING_RESULT, unreadable, unreadable_flow,
 from flowfabric.store.protocol import Store
 
 PAGE_LIMIT = 1_000
+NAMED_MAX = 5
 
 
 class LeaseSummary(msgspec.Struct, frozen=True):
@@ -88,12 +90,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     progress_message: str | None
     tags: dict[str, str]
 
+    @property
+    def member(self) -> str:
+        """The name that its graph gave it; empty if none."""
+        return name_in(self.tags)
+
 
 class Page(msgspec.Struct, frozen=True):
-    """One page; `cursor` leads to the next and is None on the last."""
+    """One page; `cursor` leads to the next and is None on the last. `names`: of those items that
+    are members of a flow and have a name in it."""
 
     items: list[Execution]
     cursor: ExecutionId | None
+    names: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class LanePage(msgspec.Struct, frozen=True):
@@ -153,6 +162,10 @@ class Reading:
         found = await self._store.load(Want(ids=ids, tags=True))
         return {each.head.id: each.tags for each in found if each is not None}
 
+    async def member_names(self, members: Iterable[ExecutionId]) -> dict[str, str]:
+        """Of these members of flows, those that have names; no call if none can have one."""
+        return await member_names(self._store, members)
+
     async def attempts(self, id: str) -> list[Attempt]:
         """Every attempt, oldest first; the one that runs is read from the head."""
         loaded = await self._load(id, attempts=True)
@@ -187,7 +200,9 @@ class Reading:
         head = (await self.load(id)).head
         lane = await self._lanes.state(head.lane)
         waits, why = await self.waits(head), await self._registry.unserved(head)
-        return explain(head, self._clock.now_ms(), lane, waits, unserved=why)
+        about = (head.id, *waits.unfinished[:NAMED_MAX], *waits.to_replay[:NAMED_MAX])
+        found = await self.member_names(about) if head.flow else {}
+        return explain(head, self._clock.now_ms(), lane, waits, unserved=why, names=found)
 
     async def unserved(self, ids: Sequence[ExecutionId]) -> dict[str, list[ExecutionId]]:
         """By the reason, those of them that could be taken and that no live worker takes."""
@@ -247,6 +262,13 @@ class Reading:
             if lane.problem:
                 raise unreadable_lane(lane)
         return LanePage(lanes[:limit], lanes[limit - 1].name if len(lanes) > limit else None)
+
+
+async def member_names(store: Store, members: Iterable[ExecutionId]) -> dict[str, str]:
+    ids = [id for id in members if may_be_named(id)]
+    found = await store.load(Want(ids=ids, tags=True)) if ids else []
+    named: dict[str, str] = {each.head.id: name_in(each.tags) for each in found if each is not None}
+    return {id: name for id, name in named.items() if name}
 
 
 def snapshot(loaded: Loaded) -> Snapshot:

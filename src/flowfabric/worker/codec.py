@@ -232,16 +232,6 @@ class ResultCodec:
             ) from error
 
 
-def decode_any(body: bytes) -> Any:
-    """A result of a task that is not known here."""
-    try:
-        return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise InvalidInput(
-            f"is not JSON: {error}", field="result", hint="read it with `app.engine.read.result`"
-        ) from error
-
-
 def _decoder(name: str, kind: Any, conversion: Conversion) -> msgspec.json.Decoder[Any]:
     try:
         return msgspec.json.Decoder(kind, dec_hook=conversion.read)

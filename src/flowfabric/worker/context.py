@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from functools import cached_property
 
 from flowfabric.core.ids import public_id
@@ -65,3 +66,33 @@ def _whole(pct: object) -> int | None:
     raise InvalidInput(
         f"{pct!r} is not a whole number", field="pct", hint="0 to 100, as in round(share)"
     )
+
+
+class CurrentContext:
+    """The context of one attempt: made when it is first asked for, and found by the code that runs
+    in the attempt."""
+
+    __slots__ = ("_lease", "_made", "_make")
+
+    def __init__(self, make: Callable[[Lease], Context], lease: Lease) -> None:
+        self._make = make
+        self._lease = lease
+        self._made: Context | None = None
+        _here.set(self)
+
+    def __call__(self, _: Lease) -> Context:
+        return self.get()
+
+    def get(self) -> Context:
+        if self._made is None:
+            self._made = self._make(self._lease)
+        return self._made
+
+
+_here: ContextVar[CurrentContext | None] = ContextVar("flowfabric_context", default=None)
+
+
+def context_here() -> Context | None:
+    """The context of the attempt that this code runs in, if it does in one."""
+    current = _here.get()
+    return None if current is None else current.get()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from flowfabric.errors import InvalidInput
+from flowfabric.worker.callables import body_of, require_task
 from flowfabric.worker.codec import ArgumentCodec, ResultCodec, annotations_of
 from flowfabric.worker.context import Context
 from flowfabric.worker.conversion import Conversion
@@ -22,12 +23,16 @@ class Handler:
     ) -> None:
         self.name = name
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
-        hints = annotations_of(name, function)
-        parameters = _parameters(name, function)
+        self.is_async = inspect.iscoroutinefunction(body_of(function))
+        signature = _signature(name, function)
+        parameters = list(signature.parameters.values())
+        require_task(name, function, parameters)
+        hints = annotations_of(name, body_of(function))
         self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
         if self.takes_context:
             parameters = parameters[1:]
+        # How it is started: the worker passes the context.
+        self.signature = signature.replace(parameters=parameters)
         for parameter in parameters:
             if parameter.kind not in _PLAIN:
                 raise InvalidInput(
@@ -37,9 +42,9 @@ class Handler:
                 )
             if hints.get(parameter.name) is Context:
                 raise InvalidInput(
-                    f"task {name!r} takes its context late",
+                    f"task {name!r} takes its context as {parameter.name!r}",
                     field=parameter.name,
-                    hint="make it the first parameter",
+                    hint="the context must be the first parameter",
                 )
         self.names = tuple(parameter.name for parameter in parameters)
         self._positional = tuple(
@@ -78,9 +83,9 @@ class Handler:
         )
 
 
-def _parameters(name: str, function: Callable[..., object]) -> list[inspect.Parameter]:
+def _signature(name: str, function: Callable[..., object]) -> inspect.Signature:
     try:
-        return list(inspect.signature(function).parameters.values())
+        return inspect.signature(function)
     except ValueError as error:
         raise InvalidInput(
             f"task {name!r} does not say what it takes: {error}",

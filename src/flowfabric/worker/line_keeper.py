@@ -30,9 +30,8 @@ class LineKeeper:
         self._open: dict[tuple[ExecutionId, int], AttemptLog] = {}
         self._storing: asyncio.Task[None] | None = None
 
-    def log_of(self, lease: Lease) -> AttemptLog:
-        """For an attempt that begins; `with_lines` ends it."""
-        loop = asyncio.get_running_loop()
+    def log_of(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> AttemptLog:
+        """For an attempt that runs in this loop; `with_lines` ends it."""
         log = AttemptLog(lease, self._engine.clock.now_ms, _in_loop(loop, self._store_soon))
         self._open[lease.id, lease.epoch] = log
         return log

@@ -56,15 +56,16 @@ class WorkerLog:
             head = lease.head
             logger.debug("claimed %s: task %s", head.id, head.kind, extra=self._about(lease))
 
-    def finished(self, outcome: Outcome, answer: Finished, now_ms: int) -> None:
-        """Failures, whatever follows from them, and outcomes that the store refused."""
+    def finished(self, outcome: Outcome, answer: Finished, now_ms: int, member: str = "") -> None:
+        """Failures, whatever follows from them, and outcomes that the store refused. `member`: the
+        name of a member in its flow."""
         if answer.error is not None:
             about = self._about(outcome.lease) | {"error": answer.error.code}
             logger.warning(
                 "the outcome of %s was refused: %s", answer.id, answer.error, extra=about
             )
         elif isinstance(outcome, Failed):
-            self._failed(outcome, answer, now_ms)
+            self._failed(outcome, answer, now_ms, member)
         elif isinstance(outcome, Delayed) and outcome.unread:
             head = outcome.lease.head
             text = "task %s cannot be read here: execution %s; handed back for %s: %s"
@@ -72,11 +73,13 @@ class WorkerLog:
             about = self._about(outcome.lease) | {"category": UNREAD}
             logger.warning(text, head.kind, head.id, pause, outcome.unread, extra=about)
 
-    def _failed(self, outcome: Failed, answer: Finished, now_ms: int) -> None:
+    def _failed(self, outcome: Failed, answer: Finished, now_ms: int, member: str) -> None:
         head, failure = outcome.lease.head, outcome.failure
         shown = failure.report.headline if failure.report else failure.reason
         about = self._about(outcome.lease) | {"category": failure.category}
-        said = (head.kind, head.id, head.attempt)
+        about |= {"member": member} if member else {}
+        task = f"{head.kind} (member {member!r})" if member else head.kind
+        said = (task, head.id, head.attempt)
         if answer.state is _FAILED:
             text = "task %s failed: execution %s, attempt %d: %s"
             error = outcome.error if is_writable(outcome.error) else None

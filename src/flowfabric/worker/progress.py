@@ -30,11 +30,11 @@ class Done:
 
 
 class LoopProgress:
-    """Sends progress in the event loop that this is made in."""
+    """Sends progress in an event loop; by default in the one that this is made in."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._send = send
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
 
     def __call__(self, lease: Lease, pct: int | None, message: str | None) -> Awaitable[None]:
         here = running_loop()

@@ -28,7 +28,7 @@ from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.loggers import logger_of
 from flowfabric.version import VERSION
-from flowfabric.worker.context import Context
+from flowfabric.worker.context import Context, CurrentContext
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.heartbeat import Heartbeat
@@ -37,6 +37,7 @@ from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
+from flowfabric.worker.named_log import NamedLog
 from flowfabric.worker.progress import LoopProgress
 from flowfabric.worker.restoring import Restorer
 from flowfabric.worker.runner import HANDLER_PANIC, UnreadArguments, failed, run_attempt
@@ -96,6 +97,7 @@ class Worker:
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
         self._threads = DaemonThreads(slots, "flowfabric-task")
         self._log = WorkerLog(self.name)
+        self._named = NamedLog(engine, self._log)
         self._stalls = StallWatch(self.name, handlers)
         self._store = store
         self._restorer = Restorer(engine, carrier)
@@ -148,6 +150,7 @@ class Worker:
             self._stalls.stop()
             await heartbeat.stop()
             await self._lines.close()
+            await self._named.close()
             await asyncio.to_thread(self._keeper.stop)
             self._threads.shutdown(wait=False)
             self._log.stopped()
@@ -350,7 +353,8 @@ class Worker:
     async def _run(self, lease: Lease, handler: Handler, passed: Sequence[Passed]) -> Outcome:
         entered = await self._restorer.enter(lease)
         try:
-            return await run_attempt(lease, handler, self._context, self._threads, passed=passed)
+            context = CurrentContext(self._context, lease)
+            return await run_attempt(lease, handler, context, self._threads, passed=passed)
         except UnreadArguments as error:
             # Of another version of the program, while a deploy is half done: one that can read
             # them goes on.
@@ -359,7 +363,10 @@ class Worker:
             self._restorer.leave(entered, lease)
 
     def _context(self, lease: Lease) -> Context:
-        return Context(lease, LoopProgress(self._engine.progress), self._lines.log_of(lease))
+        # A plain function asks for it in its thread, and so without a running loop.
+        loop = self._loop or asyncio.get_running_loop()
+        progress = LoopProgress(self._engine.progress, loop)
+        return Context(lease, progress, self._lines.log_of(lease, loop))
 
     def _finished(
         self, outcomes: Sequence[Outcome], followed: Followed, follow: Follow | None
@@ -371,7 +378,7 @@ class Worker:
         self._freed.set()
         now_ms = self._engine.clock.now_ms()
         for outcome, answer in zip(outcomes, followed.answers, strict=True):
-            self._log.finished(outcome, answer, now_ms)
+            self._named.finished(outcome, answer, now_ms)
 
     def _go_on(self, followed: Followed, follow: Follow) -> None:
         """Begin what was claimed with the outcomes; one that stops meanwhile hands it back."""

@@ -17,7 +17,8 @@ from flowfabric.cli.bench.machine import peak_rss_mb
 from flowfabric.cli.bench.targets import Target
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.errors import Corrupt, InvalidInput
-from flowfabric.graph import Graph, Node
+from flowfabric.graph import Graph
+from flowfabric.node import Node
 
 GROUP = 50
 STALL_SECONDS = 0.002

@@ -64,7 +64,7 @@ class Bench(NamedTuple):
     """An app of its own namespace, so that nothing else on the store is touched."""
 
     app: App
-    noop: Task[int]
+    noop: Task[..., int]
 
 
 class EndToEnd(NamedTuple):

@@ -18,7 +18,7 @@ from flowfabric.cli.bench.replica import Load, Place
 from flowfabric.cli.bench.targets import Target, require_shared
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.errors import Corrupt, ExecutionCancelled
-from flowfabric.graph import Node
+from flowfabric.node import Node
 from flowfabric.task import Task
 
 WARM_UP = 3
@@ -64,10 +64,10 @@ class Bench:
             self.decided.append(time.perf_counter())
             return number
 
-        self.step: Task[int] = step
-        self.total: Task[int] = total
-        self.stuck: Task[int] = stuck
-        self.quick: Task[int] = quick
+        self.step: Task[..., int] = step
+        self.total: Task[..., int] = total
+        self.stuck: Task[..., int] = stuck
+        self.quick: Task[..., int] = quick
 
     async def chain(self, nodes: int) -> tuple[FlowHandle, Node[int]]:
         graph = self.app.graph("chain")

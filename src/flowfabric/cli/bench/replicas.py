@@ -22,7 +22,7 @@ from flowfabric.cli.bench.targets import Target, require_shared
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.errors import Corrupt, FlowFabricError
-from flowfabric.graph import Node
+from flowfabric.node import Node
 from flowfabric.task import Task
 from flowfabric.worker.worker import Worker
 
@@ -57,7 +57,7 @@ class Floor:
         async def step(number: int) -> int:
             return number + 1
 
-        self.step: Task[int] = step
+        self.step: Task[..., int] = step
 
     async def work(self) -> list[list[ExecutionId]]:
         """Run the chains to their ends; answers the members of each in their order."""

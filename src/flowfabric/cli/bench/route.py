@@ -114,7 +114,7 @@ async def run(url: str, waiting: int, idle_seconds: float) -> Route:
     )
 
 
-def _task(app: App, name: str, lane: str) -> Task[None]:
+def _task(app: App, name: str, lane: str) -> Task[..., None]:
     @app.task(name=name, lane=lane)
     async def work() -> None: ...
 

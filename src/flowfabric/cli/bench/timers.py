@@ -59,7 +59,9 @@ async def run(url: str, n: int) -> Timers:
         try:
             at_ms = app.engine.clock.now_ms() + FIRST_MS
             due = _spread(at_ms, n)
-            handles = await app.start_many(never.bind(deadline=_moment(each)) for each in due)
+            handles = await app.start_many(
+                never.options(deadline=_moment(each)).bind() for each in due
+            )
             watch.due = {handle.id: each for handle, each in zip(handles, due, strict=True)}
             async with asyncio.timeout(PATIENCE_SECONDS + (GAP_MS[1] * n) / 1000):
                 await watch.all_seen.wait()

@@ -13,7 +13,8 @@ from flowfabric.cli.demo.notes import Notes
 from flowfabric.cli.demo.wanted import FIRST, LANE, Wanted
 from flowfabric.core.states import PublicState
 from flowfabric.errors import TaskError
-from flowfabric.graph import Graph, Node
+from flowfabric.graph import Graph
+from flowfabric.node import Node
 from flowfabric.task import Call, Task
 from flowfabric.worker.context import Context
 
@@ -36,13 +37,13 @@ _PAUSE_SECONDS = 0.4
 class Studio(NamedTuple):
     """The tasks that the flow is made of."""
 
-    render: Task[str]
-    ask: Task[str]
-    write: Task[str]
-    read: Task[str]
-    send: Task[str]
-    translate: Task[str]
-    say: Task[str]
+    render: Task[..., str]
+    ask: Task[..., str]
+    write: Task[..., str]
+    read: Task[..., str]
+    send: Task[..., str]
+    translate: Task[..., str]
+    say: Task[..., str]
 
 
 class Premiere(NamedTuple):
@@ -143,4 +144,6 @@ def _want(
     if label in LOSERS:
         ends = PublicState.CANCELLED
     made.nodes.append(node)
-    made.wanted.append(Wanted(label, Call(node.request, node.decode), ends, result))
+    made.wanted.append(
+        Wanted(label, Call(node.request, node.decode, made.graph.home), ends, result)
+    )

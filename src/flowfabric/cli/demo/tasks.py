@@ -39,10 +39,10 @@ class Shop(NamedTuple):
     """The app, its tasks, and those of the flow."""
 
     app: App
-    hello: Task[int]
-    charge: Task[str]
-    remind: Task[str]
-    listen: Task[None]
+    hello: Task[..., int]
+    charge: Task[..., str]
+    remind: Task[..., str]
+    listen: Task[..., None]
     studio: Studio
 
 
@@ -93,7 +93,7 @@ def reminder(order: int) -> str:
 
 def hellos_of(shop: Shop) -> list[Call[int]]:
     """One for each worker, in its own lane."""
-    return [shop.hello.bind(lane=worker_lane(number)) for number in WORKERS]
+    return [shop.hello.options(lane=worker_lane(number)).bind() for number in WORKERS]
 
 
 def orders_of(shop: Shop, count: int) -> list[Wanted]:
@@ -101,7 +101,7 @@ def orders_of(shop: Shop, count: int) -> list[Wanted]:
     return [
         Wanted(
             f"charge order {order}",
-            _plain(shop.charge.bind(order, idempotency_key=f"order-{order}")),
+            _plain(shop.charge.options(idempotency_key=f"order-{order}").bind(order)),
             PublicState.FAILED if order == DECLINED_ORDER else PublicState.COMPLETED,
             None if order == DECLINED_ORDER else receipt(order),
         )
@@ -114,7 +114,7 @@ def errands_of(shop: Shop) -> list[Wanted]:
     reminders = [
         Wanted(
             f"remind order {order}",
-            _plain(shop.remind.bind(order, delay=_REMINDER_DELAY)),
+            _plain(shop.remind.options(delay=_REMINDER_DELAY).bind(order)),
             result=reminder(order),
         )
         for order in range(1, REMINDERS + 1)
@@ -124,4 +124,4 @@ def errands_of(shop: Shop) -> list[Wanted]:
 
 def _plain(call: Call[R]) -> Call[object]:
     """Calls of different tasks go into one batch."""
-    return Call(call.request, call.decode)
+    return Call(call.request, call.decode, call.home)

@@ -8,6 +8,9 @@ span from now, unless the instant itself is what was said.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +18,7 @@ from flowfabric.core.carried import without_context
 from flowfabric.core.duration import When
 from flowfabric.core.flow.graph import Plan
 from flowfabric.core.flow.settling import encode_retention
+from flowfabric.core.ids import ExecutionId
 from flowfabric.core.lifecycle import Order
 
 # A digest of another form was made by another rule and cannot be compared.
@@ -24,9 +28,24 @@ _SEPARATOR = ":"
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def digest_of(plan: Plan, now_ms: int, deadline: When | None = None) -> str:
-    """`now_ms`: the moment that the instants of the plan were counted from. `deadline`: as said."""
-    is_instant = deadline is not None and deadline.is_instant
+class Said(NamedTuple):
+    """When a member may begin and is ended, as it was said."""
+
+    delay: When | None = None
+    deadline: When | None = None
+
+
+_NOTHING_SAID: Mapping[ExecutionId, Said] = MappingProxyType({})
+
+
+def digest_of(
+    plan: Plan,
+    now_ms: int,
+    deadline: When | None = None,
+    said: Mapping[ExecutionId, Said] = _NOTHING_SAID,
+) -> str:
+    """`now_ms`: the moment that the instants of the plan were counted from. `deadline`, `said`: of
+    the flow and of its members, as people said it."""
     places = {order.id: place for place, order in enumerate(plan.orders)}
     links = [
         (places[link.upstream], places[link.downstream], link.kind, link.group, link.argument)
@@ -37,9 +56,9 @@ def digest_of(plan: Plan, now_ms: int, deadline: When | None = None) -> str:
     )
     whole = (
         plan.name,
-        ["at", plan.deadline_ms] if is_instant else _span(plan.deadline_ms, now_ms),
+        _moment(plan.deadline_ms, now_ms, deadline),
         encode_retention(plan.retention),
-        [_meaning(order, now_ms) for order in plan.orders],
+        [_meaning(order, now_ms, said.get(order.id, Said())) for order in plan.orders],
         links,
         policies,
     )
@@ -51,7 +70,7 @@ def is_same(stored: str, given: str) -> bool:
     return stored == given or _form(stored) != _form(given)
 
 
-def _meaning(order: Order, now_ms: int) -> tuple[object, ...]:
+def _meaning(order: Order, now_ms: int, said: Said) -> tuple[object, ...]:
     return (
         order.namespace,
         order.lane,
@@ -60,13 +79,16 @@ def _meaning(order: Order, now_ms: int) -> tuple[object, ...]:
         order.priority,
         order.policy,
         sorted(without_context(order.tags).items()),
-        _span(order.delay_until_ms, now_ms),
-        _span(order.deadline_ms, now_ms),
+        _moment(order.delay_until_ms, now_ms, said.delay),
+        _moment(order.deadline_ms, now_ms, said.deadline),
         order.key,
     )
 
 
-def _span(instant_ms: int | None, now_ms: int) -> int | None:
+def _moment(instant_ms: int | None, now_ms: int, said: When | None) -> object:
+    """An instant that was said means itself, also when it has passed; else the span counts."""
+    if said is not None and said.is_instant:
+        return ["at", said.ms]
     return None if instant_ms is None else instant_ms - now_ms
 
 

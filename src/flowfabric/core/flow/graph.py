@@ -32,9 +32,10 @@ from flowfabric.core.ids import (
     flow_partition,
 )
 from flowfabric.core.lifecycle import Order, submit
+from flowfabric.core.lifecycle import lateness as too_late
 from flowfabric.core.model import Submission
 from flowfabric.core.policy import DEFAULT, RetentionPolicy
-from flowfabric.errors import InvalidGraph, InvalidInput
+from flowfabric.errors import InvalidGraph, InvalidInput, StoreUnavailable
 
 K_MAX = 2**31 - 1
 
@@ -85,8 +86,12 @@ class Drawn(NamedTuple):
     groups: list[Group]
 
 
-def lateness(plan: Plan, now_ms: int) -> InvalidInput | None:
-    """Why the flow can be made no longer: its deadline had passed when the caller asked."""
+def lateness(plan: Plan, now_ms: int) -> InvalidInput | StoreUnavailable | None:
+    """Why the flow can be made no longer: its deadline had passed when the caller asked, or that of
+    a member leaves no time. It may have been made before."""
+    for order in plan.orders:
+        if order.deadline_ms is not None and (late := too_late(order, now_ms)) is not None:
+            return late
     if plan.deadline_ms is None:
         return None
     asked = (order.asked_ms for order in plan.orders if order.asked_ms is not None)
