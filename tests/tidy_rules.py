@@ -312,7 +312,8 @@ def long_statement(source: Source) -> Iterator[str]:
 
 def unused_statement(source: Source, users: str) -> Iterator[str]:
     for statement in statements(source):
-        if not re.search(rf"""["']{statement.name}["']""", users):
+        is_part = f"{{{statement.name}}}" in source.text
+        if not is_part and not re.search(rf"""["']{statement.name}["']""", users):
             yield source.at(statement.line, f"{statement.name} is not named by any store")
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from flowfabric.core.documents import AnyDocument
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, FlowId
 from flowfabric.core.states import (
     AttemptKind,
     AttemptLifecycle,
@@ -423,8 +423,21 @@ class Malformed(msgspec.Struct, frozen=True):
     problem: str
 
 
+class Queue(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is ready on one route: how many, and when the oldest of them was made. With `is_more`
+    there are more than were counted; the oldest is the oldest of all."""
+
+    route: str
+    ready: int
+    oldest_ms: int
+    is_more: bool = False
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list: every condition that is set must hold; ordered by id; `after` excluded."""
+    """What to list: every condition that is set must hold; ordered by id; `after` excluded.
+
+    `since_ms`: made at this moment or later.
+    """
 
     namespace: str | None = None
     partition: int | None = None
@@ -432,5 +445,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     states: tuple[State, ...] = ()
     tags: dict[str, str] = msgspec.field(default_factory=dict)
+    flow: FlowId | None = None
+    since_ms: int | None = None
     after: ExecutionId | None = None
     limit: int = 100

@@ -17,6 +17,11 @@ def route_of(lane: str, task: str) -> str:
     return f"{lane} {task}"
 
 
+def lane_of(route: str) -> str:
+    """The lane of a route that was made here."""
+    return route.rpartition(" ")[0]
+
+
 @lru_cache(maxsize=256)
 def routes_of(lanes: tuple[str, ...], tasks: tuple[str, ...]) -> tuple[str, ...]:
     """All that somebody serves who knows these tasks and works in these lanes, each once."""

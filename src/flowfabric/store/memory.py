@@ -30,6 +30,7 @@ from flowfabric.core.model import (
     Loaded,
     Malformed,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -59,7 +60,7 @@ from flowfabric.store.memory_documents import DocumentBook
 from flowfabric.store.memory_entries import EntryBook
 from flowfabric.store.memory_flows import FlowBook, Record
 from flowfabric.store.memory_log import LogBook
-from flowfabric.store.memory_rows import departing, fits, take_shifts
+from flowfabric.store.memory_rows import departing, fitting, keys_alive, queues, take_shifts, total
 from flowfabric.store.memory_timers import TimerBook
 from flowfabric.store.trips import Trips
 from flowfabric.store.upkeep import Size
@@ -371,13 +372,13 @@ class MemoryStore:
     async def find(self, query: Query) -> list[Execution]:
         with self._lock:
             self.trips.add()
-            fitting = (
-                row
-                for row in self._rows.values()
-                if fits(row, query, self._tags.get(row.id, {})) and self._flows.is_open(row.flow)
-            )
-            found = heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
-            return [row for row in found if self._readable(row.id)]
+            found = fitting(self._rows, query, self._tags, self._flows.is_open)
+            return [row for row in found[: query.limit] if self._readable(row.id)]
+
+    async def count(self, query: Query) -> int:
+        with self._lock:
+            self.trips.add()
+            return len(fitting(self._rows, query, self._tags, self._flows.is_open))
 
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
@@ -396,7 +397,7 @@ class MemoryStore:
             refuse_skew(self._clock, self.caller_clock, purge.now_ms)
             seen = [(self._rows.get(each.id), each.rev) for each in purge.executions]
             rows = [row for row, rev in seen if row is not None and row.rev == rev]
-            kept = self._keys_alive({row.id for row in rows}, purge.now_ms)
+            kept = keys_alive(self._keys.values(), {row.id for row in rows}, purge.now_ms)
             alone = [row.id for row in rows if row.id not in kept]
             members = self._flows.departing_members(purge)
             left = self._entries.remove([*alone, *members], purge.entries)
@@ -406,9 +407,6 @@ class MemoryStore:
             self._remove({*alone, *members})
             self._rows |= {id: patched(self._rows[id], {}) for id in left}
             return Purged([*alone, *flows], kept, len(members), len(left))
-
-    def _keys_alive(self, ids: set[ExecutionId], now_ms: int) -> dict[ExecutionId, int]:
-        return {id: until for id, _, until in self._keys.values() if id in ids and until > now_ms}
 
     def _remove(self, ids: set[ExecutionId]) -> None:
         for id in ids:
@@ -422,6 +420,11 @@ class MemoryStore:
             self.trips.add()
             names = sorted(name for name in self._lanes if name > after)
             return [self._lanes[name] for name in names[:limit]]
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        with self._lock:
+            self.trips.add()
+            return queues(self._rows.values(), namespace, after, limit, depth=depth)
 
     async def put(
         self, batch: Sequence[Put], now_ms: int, *, passing: bool = False
@@ -452,11 +455,10 @@ class MemoryStore:
 
     async def sizes(self) -> list[Size]:
         with self._lock:
-            bodies = sum(map(len, self._payloads.values()))
             return [
-                Size("execution", len(self._rows), bodies),
-                Size("attempt", sum(map(len, self._attempts.values())), 0),
-                Size("tag", sum(map(len, self._tags.values())), 0),
+                Size("execution", len(self._rows), total(self._payloads)),
+                Size("attempt", total(self._attempts), 0),
+                Size("tag", total(self._tags), 0),
                 Size("idempotency", len(self._keys), 0),
                 Size("lane", len(self._lanes), 0),
                 *self._flows.sizes(),

@@ -61,6 +61,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -215,6 +216,11 @@ class Store(Protocol):
         """
         ...
 
+    async def count(self, query: Query) -> int:
+        """How many heads fit, after the given one, whatever the limit. Of many, a part at a time:
+        what changes meanwhile is counted or not."""
+        ...
+
     async def tail(self, feed: Feed) -> list[Event]:
         """Read log lines after a cursor in the order they were committed; none is ever missed.
 
@@ -240,6 +246,11 @@ class Store(Protocol):
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         """Read lanes ordered by name, after the given one."""
+        ...
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        """Read what is ready in a namespace: the next routes that have something, in their order,
+        each counted up to `depth` rows. A store may count all of them together a part at a time."""
         ...
 
     async def put(

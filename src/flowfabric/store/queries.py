@@ -2,7 +2,8 @@
 
 A statement begins with `-- name: <name>@<dialect>` and one sentence. Placeholders in braces stand
 for lists whose length is known only at run time; they are filled with column names from the model
-and with question marks, never with values.
+and with question marks, never with values. What several statements share is a part: it is named
+`part_…`, is no statement by itself, and stands where they name it in braces.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 _MARK = "-- name: "
+_PART = "part_"
 
 
 @cache
@@ -20,7 +22,20 @@ def statements(dialect: str) -> dict[str, str]:
     for file in sorted(files("flowfabric.store.sql").iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".sql"):
             found |= _parse(file.read_text(encoding="utf-8"), dialect)
-    return found
+    return _with_parts(found)
+
+
+def _with_parts(found: dict[str, str]) -> dict[str, str]:
+    parts = {name: bare(text) for name, text in found.items() if name.startswith(_PART)}
+    whole = {name: text for name, text in found.items() if name not in parts}
+    for part, shared in parts.items():
+        whole = {name: text.replace(f"{{{part}}}", shared) for name, text in whole.items()}
+    return whole
+
+
+def bare(text: str) -> str:
+    """Without the sentences for people."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
 def _parse(text: str, dialect: str) -> dict[str, str]:

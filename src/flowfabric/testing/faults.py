@@ -30,6 +30,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -73,8 +74,10 @@ class Verb(StrEnum):
     ENDINGS = "endings"
     DUE = "due"
     FIND = "find"
+    COUNT = "count"
     TAIL = "tail"
     LANES = "lanes"
+    QUEUES = "queues"
     SHIFTS = "shifts"
     PUT = "put"
     DOCUMENTS = "documents"
@@ -224,6 +227,14 @@ class FaultyStore:
 
     async def tail(self, feed: Feed) -> list[Event]:
         return await self._call(Verb.TAIL, lambda: self.inner.tail(feed))
+
+    async def count(self, query: Query) -> int:
+        return await self._call(Verb.COUNT, lambda: self.inner.count(query))
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        return await self._call(
+            Verb.QUEUES, lambda: self.inner.queues(namespace, after, limit, depth)
+        )
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         return await self._call(Verb.LANES, lambda: self.inner.lanes(after, limit))

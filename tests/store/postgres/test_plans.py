@@ -25,6 +25,7 @@ from flowfabric.store.postgres.connections import transaction
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.testing import VirtualClock
 from flowfabric.testing.build import TTL_MS, ask, execution_id, order, submissions
+from flowfabric.testing.flows import FLOW
 from tests.servers import SERVERS
 from tests.store.postgres.desk import Desk
 
@@ -202,6 +203,34 @@ def find(scene: Scene) -> Awaitable[object]:
     return scene.store.find(Query(partition=7, after=execution_id(3), states=(State.ACTIVE,)))
 
 
+def find_members(scene: Scene) -> Awaitable[object]:
+    return scene.store.find(Query(flow=FLOW, after=execution_id(3), states=(State.ACTIVE,)))
+
+
+def find_tagged(scene: Scene) -> Awaitable[object]:
+    return scene.store.find(Query(tags={"a.b": "7"}))
+
+
+def find_held(scene: Scene) -> Awaitable[object]:
+    return scene.store.find(Query(namespace="default", states=(State.ACTIVE,)))
+
+
+def count(scene: Scene) -> Awaitable[object]:
+    return scene.store.count(Query(namespace="default", states=(State.FAILED,)))
+
+
+def count_members(scene: Scene) -> Awaitable[object]:
+    return scene.store.count(Query(flow=FLOW))
+
+
+def count_held(scene: Scene) -> Awaitable[object]:
+    return scene.store.count(Query(namespace="default", states=(State.ACTIVE,)))
+
+
+def queues(scene: Scene) -> Awaitable[object]:
+    return scene.store.queues("default", "", 10, 1_000)
+
+
 def tail(scene: Scene) -> Awaitable[object]:
     return scene.store.tail(Feed(limit=5))
 
@@ -237,6 +266,13 @@ CALLS: list[Call] = [
     endings,
     due,
     find,
+    find_members,
+    find_tagged,
+    find_held,
+    count,
+    count_members,
+    count_held,
+    queues,
     tail,
     tail_ends,
     tail_one,
@@ -274,6 +310,16 @@ INDEXES: list[tuple[Call, str]] = [
     (endings, "execution_pkey"),
     (due, "execution_due"),
     (find, "execution_pkey"),
+    (find_members, "execution_flow"),
+    (find_tagged, "tag_value"),
+    (find_tagged, "log_execution"),
+    (find_held, "execution_ready"),
+    (find_held, "execution_due"),
+    (find_held, "execution_pkey"),
+    (count, "execution_pkey"),
+    (count_members, "execution_flow"),
+    (count_held, "execution_due"),
+    (queues, "execution_ready"),
     (tail, "log_feed"),
     (tail_one, "log_execution"),
     (tail_newest, "log_feed"),
@@ -289,7 +335,7 @@ async def test_rows_are_found_by_the_index_made_for_it(
     assert index in used
 
 
-@pytest.mark.parametrize("call", [claim, due, find, tail, tail_newest])
+@pytest.mark.parametrize("call", [claim, due, find, find_members, tail, tail_newest])
 async def test_what_is_wanted_in_order_is_not_sorted_first(scene: Scene, call: Call) -> None:
     """Below a limit there is no sort: it would read all that fits, for a few."""
     for plan in await scene.plans(call(scene)):

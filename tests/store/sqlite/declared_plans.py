@@ -8,6 +8,9 @@ from __future__ import annotations
 _HEAD = "execution by sqlite_autoindex_execution_1 (id=?)"
 _DOCUMENT = "document by PRIMARY KEY (kind=? AND namespace=? AND name=?)"
 _ROW = "execution by INTEGER PRIMARY KEY (rowid=?)"
+_STRETCH = "execution by sqlite_autoindex_execution_1 (id>? AND id<?)"
+_MEMBERS = "execution by execution_flow (flow=? AND id>? AND id<?)"
+_FITTING = ("flow by PRIMARY KEY (id=?)", "tag by PRIMARY KEY (n=? AND key=?)")
 
 PLANS: dict[str, tuple[str, ...]] = {
     "attempt_load": ("attempt by PRIMARY KEY (n=?)", _HEAD),
@@ -40,17 +43,22 @@ PLANS: dict[str, tuple[str, ...]] = {
     "execution_due": ("execution by execution_due (due_ms<?)",),
     "execution_ends": ("attempt by PRIMARY KEY (n=? AND attempt=?)", _HEAD),
     "execution_existing": (_HEAD,),
-    "execution_find": (
-        "execution by sqlite_autoindex_execution_1 (id>? AND id<?)",
-        "flow by PRIMARY KEY (id=?)",
-        "tag by PRIMARY KEY (n=? AND key=?)",
-    ),
+    "execution_count": (_STRETCH, *_FITTING),
+    "execution_count_among": (_HEAD, *_FITTING),
+    "execution_count_flow": (_MEMBERS, *_FITTING),
+    "execution_find": (_STRETCH, *_FITTING),
+    "execution_find_among": (_HEAD, *_FITTING),
+    "execution_find_flow": (_MEMBERS, *_FITTING),
     "execution_grant": (_ROW,),
     "execution_held": ("execution by execution_due (due_ms>?)",),
     "execution_insert": (),
     "execution_leases": (_ROW, "payload by INTEGER PRIMARY KEY (rowid=?)"),
     "execution_load": (_HEAD,),
     "execution_next_due": ("execution by execution_due (due_ms>?)",),
+    "execution_open_ids": (
+        "execution by execution_due (due_ms>?)",
+        "execution by execution_ready (namespace=?)",
+    ),
     "execution_patch_held": (_HEAD,),
     "execution_patch_held_alike": (_HEAD,),
     "execution_patch_seen": (_HEAD,),
@@ -58,6 +66,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "execution_ready": ("execution by execution_ready (namespace=? AND route=?)",),
     "execution_ready_each": ("execution by execution_ready (namespace=? AND route=?)",),
     "execution_ready_one": (_HEAD,),
+    "execution_stretch": (_STRETCH,),
     "flow_departing": ("flow by flow_purge (purge_ms<?)",),
     "flow_due": ("flow by flow_due (due_ms<?)", "sorts"),
     "flow_find": ("flow by PRIMARY KEY (id>?)",),
@@ -140,8 +149,15 @@ PLANS: dict[str, tuple[str, ...]] = {
     "purge_payload": ("payload by INTEGER PRIMARY KEY (rowid=?)",),
     "purge_seen": (_HEAD, "idempotency by idempotency_id (id=?)"),
     "purge_tag": ("tag by PRIMARY KEY (n=?)",),
+    "queue_list": (
+        _ROW,
+        "execution by execution_ready (namespace=? AND route=? AND priority<?)",
+        "execution by execution_ready (namespace=? AND route=? AND priority=?)",
+        "execution by execution_ready (namespace=? AND route>?)",
+    ),
     "shift_list": ("walks shift",),
     "shift_take": (),
+    "tag_ids": (_ROW, "tag by tag_value (key=? AND value=?)"),
     "tag_load": (_HEAD, "tag by PRIMARY KEY (n=?)"),
     "tag_upsert": (_HEAD,),
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flowfabric.core.ids import public_id
 from flowfabric.core.lifecycle import complete
 from flowfabric.core.model import Feed, Malformed, Query, Want
 from flowfabric.core.operator import replay
@@ -168,7 +169,7 @@ async def test_a_row_that_cannot_be_read_is_named_to_whoever_reads_it(
     for reading in (mine.load(Want(ids=ids)), mine.find(Query())):
         with pytest.raises(Corrupt) as refused:
             await reading
-        assert refused.value.details == {"execution": execution_id(3)}
+        assert refused.value.details == {"execution": public_id(execution_id(3))}
     assert len(await mine.load(Want(ids=ids[:3]))) == 3
 
 
@@ -177,7 +178,7 @@ async def test_an_end_that_cannot_be_read_is_named(mine: SqliteStore, clock: Vir
     run_raw(mine, "UPDATE execution SET outcome_detail = x'00ff' WHERE id = ?", execution_id(1))
     with pytest.raises(Corrupt) as refused:
         await mine.endings([execution_id(n) for n in range(3)])
-    assert refused.value.details == {"execution": execution_id(1)}
+    assert refused.value.details == {"execution": public_id(execution_id(1))}
 
 
 async def test_a_row_whose_count_of_writes_is_nonsense_stops_no_other_timer(

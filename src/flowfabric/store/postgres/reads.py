@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowfabric.core.ids import ExecutionId
-from flowfabric.core.model import Ended, Execution, Lane, Loaded, Query, Want
-from flowfabric.core.states import State
+from flowfabric.core.model import Ended, Lane, Loaded, Want
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.rows import (
     WIDTH,
@@ -18,9 +17,6 @@ from flowfabric.store.postgres.rows import (
 )
 from flowfabric.store.postgres.statements import Argument, Statements
 
-STATES = [state.value for state in State]
-# Greater than every id: ids are ASCII.
-_AFTER_ALL_IDS = "\x7f"
 _ATTEMPTS = WIDTH + 2
 
 
@@ -60,26 +56,6 @@ async def endings(
     records = await sql.named("execution_ends").fetch(connection, arguments)
     found = {ended.id: ended for ended in map(ended_of, records)}
     return [found.get(id) for id in ids]
-
-
-async def find(connection: Connection, sql: Statements, query: Query) -> list[Execution]:
-    lower, upper = "", _AFTER_ALL_IDS
-    if query.partition is not None:
-        lower = f"{{fp:{query.partition}}}:"
-        upper = lower + _AFTER_ALL_IDS
-    arguments: dict[str, Argument] = {
-        "after": max(lower, query.after or ""),
-        "before": upper,
-        "namespace": query.namespace,
-        "lane": query.lane,
-        "kind": query.kind,
-        "states": [state.value for state in query.states] or None,
-        "known": STATES,
-        "tag_keys": list(query.tags),
-        "tag_values": list(query.tags.values()),
-        "limit": query.limit,
-    }
-    return heads_of(await sql.named("execution_find").fetch(connection, arguments))
 
 
 async def lanes(connection: Connection, sql: Statements, after: str, limit: int) -> list[Lane]:

@@ -17,7 +17,7 @@ from flowfabric.store.postgres.address import quoted
 from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.flow_rows import LINE
 from flowfabric.store.postgres.rows import Cell, sql_type
-from flowfabric.store.queries import migration_names, statements
+from flowfabric.store.queries import bare, migration_names, statements
 
 SQL = statements("postgres")
 HEADS = ", ".join(f"e.{name}" for name in COLUMNS)
@@ -89,7 +89,7 @@ class Statements:
         self.append = lru_cache(maxsize=1)(self._append)
 
     def fill(self, name: str, **parts: str) -> str:
-        return _bare(SQL[name]).format(schema=self.schema, now=NOW, heads=HEADS, **parts)
+        return bare(SQL[name]).format(schema=self.schema, now=NOW, heads=HEADS, **parts)
 
     def clock(self) -> str:
         text = self.fill("clock").replace(":skew_ms", str(SKEW_LIMIT_MS))
@@ -207,8 +207,3 @@ def told_of(beside: Collection[str]) -> str:
     """What a change tells of the rows it wrote, for what is written beside them."""
     names = "".join(f", g.{name}" for name in beside)
     return f"{names}, e.generation" if "entries" in beside else names
-
-
-def _bare(text: str) -> str:
-    """Without the sentences for people."""
-    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))

@@ -31,6 +31,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -46,6 +47,7 @@ from flowfabric.core.transition import (
 )
 from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children
+from flowfabric.store import searching
 from flowfabric.store.clock import Clock, FollowingClock, arriving_ms
 from flowfabric.store.cursor import refuse_difference
 from flowfabric.store.hints import (
@@ -84,6 +86,7 @@ from flowfabric.store.postgres.connections import (
     Undone,
     Work,
 )
+from flowfabric.store.postgres.finding import Finding
 from flowfabric.store.postgres.floors import Floors, TimeFloor
 from flowfabric.store.postgres.flow_statements import FlowStatements
 from flowfabric.store.postgres.notices import Ear, channel_of, notice_of
@@ -352,7 +355,13 @@ class PostgresStore:
         return await self._read(lambda connection: timers.due(connection, self.sql, floors, ask))
 
     async def find(self, query: Query) -> list[Execution]:
-        return await self._read(lambda connection: reads.find(connection, self.sql, query))
+        return await searching.find(Finding(self._read, self.sql), query)
+
+    async def count(self, query: Query) -> int:
+        return await searching.count(Finding(self._read, self.sql), query)
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        return await Finding(self._read, self.sql).queues(namespace, after, limit, depth)
 
     async def tail(self, feed: Feed) -> list[Event]:
         return await self._read(lambda connection: log.tail(connection, self.sql, feed))

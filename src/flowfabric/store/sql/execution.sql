@@ -139,28 +139,6 @@ SELECT json_group_array(json_array({columns})) FROM (
 SELECT iif(typeof(min(due_ms)) = 'integer', min(due_ms), NULL)
 FROM execution INDEXED BY execution_due WHERE due_ms > ?1
 
--- name: execution_find@sqlite
--- Heads that fit every condition that is set, in order of their ids. One in a state that nobody
--- knows is in every one of them.
-SELECT json_group_array(json_array({columns})) FROM (
-    SELECT * FROM execution AS x
-    WHERE id > ?1 AND id < ?2
-      AND (?3 IS NULL OR namespace = ?3)
-      AND (?4 IS NULL OR lane = ?4)
-      AND (?5 IS NULL OR kind = ?5)
-      AND (?6 IS NULL OR state IN (SELECT value FROM json_each(?6))
-           OR state NOT IN (SELECT value FROM json_each(?9)))
-      AND (flow = '' OR NOT EXISTS (SELECT 1 FROM flow AS f WHERE f.id = x.flow AND f.is_open = 0))
-      AND NOT EXISTS (
-          SELECT 1 FROM json_each(?7) AS wanted
-          WHERE NOT EXISTS (
-              SELECT 1 FROM tag AS t
-              WHERE t.n = x.n AND t.key = wanted.key AND t.value = wanted.value
-          )
-      )
-    ORDER BY id LIMIT ?8
-) AS e
-
 -- name: clock@postgres
 -- The beginning of every writing statement: the store's time, and whether the caller's fits it and
 -- the schema is still of the caller's version.
@@ -525,24 +503,3 @@ FROM before AS b CROSS JOIN LATERAL (
     ORDER BY x.due_ms, x.kind, x.namespace, x.name LIMIT :limit::bigint
 ) AS d ON true
 ORDER BY half.number, e.due_ms, e.id, d.due_ms, d.kind, d.namespace, d.name
-
--- name: execution_find@postgres
--- Heads that fit every condition that is set, in order of their ids. One in a state that nobody
--- knows is in every one of them.
-SELECT {heads} FROM {schema}.execution AS e
-WHERE e.id > :after::text AND e.id < :before::text
-  AND (:namespace::text IS NULL OR e.namespace = :namespace::text)
-  AND (:lane::text IS NULL OR e.lane = :lane::text)
-  AND (:kind::text IS NULL OR e.kind = :kind::text)
-  AND (:states::text[] IS NULL OR e.state = ANY (:states::text[])
-       OR e.state <> ALL (:known::text[]))
-  AND (e.flow = '' OR coalesce(
-      (SELECT f.is_open FROM {schema}.flow AS f WHERE f.id = e.flow), true
-  ))
-  AND NOT EXISTS (
-      SELECT FROM unnest(:tag_keys::text[], :tag_values::text[]) AS wanted (key, value)
-      WHERE wanted.value IS DISTINCT FROM (
-          SELECT t.value FROM {schema}.tag AS t WHERE t.n = e.n AND t.key = wanted.key
-      )
-  )
-ORDER BY e.id LIMIT :limit::bigint

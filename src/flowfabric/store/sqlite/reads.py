@@ -15,7 +15,6 @@ from flowfabric.core.model import (
     Lane,
     Loaded,
     Malformed,
-    Query,
     Want,
 )
 from flowfabric.store.sqlite import documents
@@ -31,15 +30,11 @@ from flowfabric.store.sqlite.rows import (
     Rows,
     decode_bodies,
     decode_due,
-    decode_heads,
     encode,
     ids_json,
 )
 from flowfabric.store.sqlite.spoilt import text_or_rows
 from flowfabric.store.sqlite.statements import ALL_COLUMNS, run
-
-# Greater than every id: ids are ASCII.
-_AFTER_ALL_IDS = "\x7f"
 
 
 def load(connection: sqlite3.Connection, want: Want) -> list[Loaded | None]:
@@ -108,26 +103,6 @@ def due(connection: sqlite3.Connection, now_ms: int, limit: int, kinds: Sequence
         passed, later = documents.due(connection, now_ms, limit, kinds)
     soonest = min((at for at in (upcoming, later) if at is not None), default=None)
     return DueBatch(decode_due(found), soonest, passed)
-
-
-def find(connection: sqlite3.Connection, query: Query) -> list[Execution]:
-    lower, upper = "", _AFTER_ALL_IDS
-    if query.partition is not None:
-        lower = f"{{fp:{query.partition}}}:"
-        upper = lower + _AFTER_ALL_IDS
-    wanted = (
-        max(lower, query.after or ""),
-        upper,
-        query.namespace,
-        query.lane,
-        query.kind,
-        encode(query.states).decode() if query.states else None,
-        encode(query.tags).decode(),
-        query.limit,
-        STATES,
-    )
-    found = text_or_rows(connection, "execution_find", *wanted, columns=ALL_COLUMNS)
-    return sorted(decode_heads(found), key=lambda head: head.id)
 
 
 def log(connection: sqlite3.Connection, feed: Feed, after: int) -> str | Rows:

@@ -35,6 +35,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -50,6 +51,7 @@ from flowfabric.core.transition import (
 )
 from flowfabric.errors import StoreUnavailable
 from flowfabric.forking import begin_here_and_in_children, uncut
+from flowfabric.store import searching
 from flowfabric.store.clock import Clock, FollowingClock, Machine
 from flowfabric.store.cursor import parse_cursor, refuse_gap, refuse_skew
 from flowfabric.store.hints import (
@@ -76,6 +78,7 @@ from flowfabric.store.sqlite.beside_rows import decode_events
 from flowfabric.store.sqlite.clock import FileClock, this_machine
 from flowfabric.store.sqlite.counting import CountingConnection
 from flowfabric.store.sqlite.file import Setup, check_place, claim_file, connect, prepare
+from flowfabric.store.sqlite.finding import Finding
 from flowfabric.store.sqlite.patience import patiently, unavailable
 from flowfabric.store.sqlite.statements import run
 from flowfabric.store.sqlite.turns import TURNS
@@ -379,7 +382,13 @@ class SqliteStore:
         return await self._read(lambda connection: reads.due(connection, now_ms, limit, kinds))
 
     async def find(self, query: Query) -> list[Execution]:
-        return await self._read(lambda connection: reads.find(connection, query))
+        return await searching.find(Finding(self._read), query)
+
+    async def count(self, query: Query) -> int:
+        return await searching.count(Finding(self._read), query)
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        return await Finding(self._read).queues(namespace, after, limit, depth)
 
     async def tail(self, feed: Feed) -> list[Event]:
         incarnation = self._setup.incarnation if self._setup else ""

@@ -195,6 +195,20 @@ def found_of(partition: int, reply: Any) -> tuple[str, list[Execution]]:
     return last.decode(), heads
 
 
+def counted_of(reply: Any) -> tuple[str, int]:
+    """How far it was looked, nothing when at the end, and how many fit."""
+    last, count = reply
+    return last.decode(), int(count)
+
+
+def queues_of(reply: Any) -> tuple[str, list[tuple[str, int, int]]]:
+    """How far it was looked, and by route how many are ready and when the oldest was made."""
+    last, rows = reply
+    return last.decode(), [
+        (route.decode(errors="replace"), int(ready), int(oldest)) for route, ready, oldest in rows
+    ]
+
+
 def _named(id: ExecutionId, text: bytes | None) -> Execution:
     """The head of an execution that an index names."""
     head = head_of(id, text)

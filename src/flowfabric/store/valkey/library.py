@@ -31,6 +31,7 @@ PARTS = (
         "apply",
         "claim",
         "read",
+        "find",
         "flow",
         "graph",
         "purge",
@@ -38,7 +39,7 @@ PARTS = (
     *("verify", "document", "upgrade", "shared"),
 )
 # Parts whose names no other part uses: a function can have only so many of them.
-CLOSED = frozenset({"claim", "graph", "verify", "document", "upgrade", "shared"})
+CLOSED = frozenset({"claim", "find", "graph", "verify", "document", "upgrade", "shared"})
 
 
 def library_name(protocol: int = PROTOCOL) -> str:

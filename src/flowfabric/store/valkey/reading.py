@@ -1,23 +1,13 @@
-"""The reading verbs: executions by id, what fits a query, lanes."""
+"""The reading verbs: executions by id, lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
-from flowfabric.core.ids import ExecutionId, PartitionCounts, partition_of
-from flowfabric.core.model import (
-    Ended,
-    Execution,
-    Lane,
-    Loaded,
-    Query,
-    Want,
-)
+from flowfabric.core.ids import ExecutionId, partition_of
+from flowfabric.core.model import Ended, Lane, Loaded, Want
 from flowfabric.store.valkey.calls import Call, Caller, command, reading
 from flowfabric.store.valkey.codec import (
-    found_of,
     lanes_of,
     loaded_of,
     rows_of,
@@ -29,8 +19,6 @@ from flowfabric.store.valkey.heads import End, end_of, with_result
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.link import Cell, Reply
 from flowfabric.store.valkey.writing import Keys, Moment, parts
-
-FIND_AT_ONCE = 16
 
 
 class Reading:
@@ -99,60 +87,6 @@ class Reading:
             for position, row in zip(part.positions, rows_of(reply), strict=True):
                 rows[position] = row
         return rows
-
-    async def find(self, query: Query, moment: Moment, counts: PartitionCounts) -> list[Execution]:
-        """Partition by partition in the order of their tags, the first pages some at a time: more
-        of them after some that had nothing, and then less of each."""
-        found: list[Execution] = []
-        places = self._places(query, counts) if query.limit > 0 else []
-        width = FIND_AT_ONCE
-        while places:
-            width = FIND_AT_ONCE if found else width
-            some, places = places[:width], places[width:]
-            share = -(-query.limit * FIND_AT_ONCE // width)
-            first = msgspec.structs.replace(query, limit=share)
-            width *= 2
-            calls = [self._find_call(number, after, first, moment) for number, after in some]
-            for (number, _), reply in zip(some, await self._caller.all(calls), strict=True):
-                last, rows = found_of(number, reply)
-                found += rows
-                while last and len(found) < query.limit:
-                    call = self._find_call(number, last, query, moment)
-                    last, rows = found_of(number, await self._caller.one(call))
-                    found += rows
-                if len(found) >= query.limit:
-                    return found[: query.limit]
-        return found
-
-    def _places(self, query: Query, counts: PartitionCounts) -> list[tuple[int, str]]:
-        """Where to look, and after which id: tags sort as texts, so 70 comes before 7."""
-        numbers: Iterable[int] = range(counts.flow)
-        if query.partition is not None:
-            numbers = [query.partition]
-        tags = sorted((f"{{fp:{number}}}:", number) for number in numbers)
-        after = query.after or ""
-        places: list[tuple[int, str]] = []
-        for tag, number in tags:
-            if after.startswith(tag):
-                places.append((number, after.removeprefix(tag)))
-            elif tag > after:
-                places.append((number, ""))
-        return places
-
-    def _find_call(self, number: int, after: str, query: Query, moment: Moment) -> Call:
-        return reading(
-            "find",
-            self._keys.partition(number),
-            *moment.cells,
-            after,
-            query.limit,
-            query.namespace or "",
-            query.lane or "",
-            query.kind or "",
-            len(query.states),
-            *query.states,
-            *(text for tag in query.tags.items() for text in tag),
-        )
 
     async def lanes(self, after: str, limit: int) -> list[Lane]:
         key = f"{self._keys.shared('lanes')}:all"

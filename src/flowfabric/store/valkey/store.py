@@ -26,6 +26,7 @@ from flowfabric.core.model import (
     Lease,
     Loaded,
     Query,
+    Queue,
     Shift,
     Submission,
     Want,
@@ -66,6 +67,7 @@ from flowfabric.store.valkey.codec import (
 from flowfabric.store.valkey.documents import Documents
 from flowfabric.store.valkey.entries import Entries
 from flowfabric.store.valkey.feed import Log
+from flowfabric.store.valkey.finding import Finding
 from flowfabric.store.valkey.flows.codec import flags_of
 from flowfabric.store.valkey.flows.reading import FlowReading
 from flowfabric.store.valkey.flows.writing import commit_calls
@@ -114,6 +116,7 @@ class ValkeyStore:
         self._documents = Documents(self.caller, self.keys, self._hinting)
         self._timers = Timers(self.caller, self.keys, self._hinting)
         self._reading = Reading(self.caller, self.keys, self._hinting)
+        self._finding = Finding(self.caller, self.keys)
         self._entries = Entries(self.caller, self.keys)
         self._flows = FlowReading(self.caller, self.keys, self._hinting)
         self._purging = Purging(self.caller, self.keys, self._hinting)
@@ -366,7 +369,15 @@ class ValkeyStore:
         return await self._timers.due(Ask(now_ms, limit, kinds), self._moment(0))
 
     async def find(self, query: Query) -> list[Execution]:
-        return await self._reading.find(query, self._moment(0), self._known_counts())
+        return await self._finding.find(query, self._moment(0), self._known_counts())
+
+    async def count(self, query: Query) -> int:
+        return await self._finding.count(query, self._moment(0), self._known_counts())
+
+    async def queues(self, namespace: str, after: str, limit: int, depth: int) -> list[Queue]:
+        counts = self._known_counts()
+        found = await self._finding.queues(namespace, depth, self._moment(0), counts)
+        return [found[route] for route in sorted(found) if route > after][:limit]
 
     async def tail(self, feed: Feed) -> list[Event]:
         self._known_counts()

@@ -56,6 +56,7 @@ _PARTS = (
     "unreadable",
     "log",
     "lanes",
+    "queues",
     "shifts",
     "documents",
     "hints",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from flowfabric.core.ids import partition_of
 from flowfabric.core.lifecycle import Order, complete
 from flowfabric.core.model import Query
 from flowfabric.core.operator import set_tags
@@ -11,7 +13,9 @@ from flowfabric.core.states import State
 from flowfabric.store.protocol import Store
 from flowfabric.testing.build import execution_id, order
 from flowfabric.testing.clock import VirtualClock
+from flowfabric.testing.conformance.flow_steps import put_flow
 from flowfabric.testing.conformance.steps import apply, head, put, take
+from flowfabric.testing.flows import flow_id, member, plan
 
 
 def mixed(now_ms: int) -> list[Order]:
@@ -77,6 +81,42 @@ async def test_a_query_finds_what_fits(
 ) -> None:
     await put(store, clock, *mixed(clock.now_ms()))
     assert await found(store, query) == expected
+
+
+@pytest.mark.parametrize(("query", "expected"), QUERIES.values(), ids=QUERIES.keys())
+async def test_a_query_counts_what_fits(
+    store: Store, clock: VirtualClock, query: Query, expected: list[int]
+) -> None:
+    await put(store, clock, *mixed(clock.now_ms()))
+    unlimited = msgspec.structs.replace(query, limit=100)
+    assert await store.count(query) == len(await store.find(unlimited))
+
+
+async def test_what_was_made_since_a_moment_is_found(store: Store, clock: VirtualClock) -> None:
+    await put(store, clock, order(1), order(3))
+    since_ms = clock.advance(1_000)
+    await put(store, clock, order(0, kind="send"), order(2))
+    assert await found(store, Query(since_ms=since_ms)) == [0, 2]
+    assert await found(store, Query(since_ms=since_ms, kind="send")) == [0]
+    assert await found(store, Query(since_ms=since_ms + 1)) == []
+    assert await store.count(Query(since_ms=since_ms - 1)) == 2
+
+
+async def test_members_of_a_flow_are_found_by_it(store: Store, clock: VirtualClock) -> None:
+    await put(store, clock, order(0))
+    for number in (1, 2):
+        await put_flow(store, clock, plan("abc", "a>b b>c", flow=flow_id(number)))
+    one, other = flow_id(1), flow_id(2)
+    members = sorted(member(name, one) for name in "abc")
+    assert [row.id for row in await store.find(Query(flow=one))] == members
+    assert [row.id for row in await store.find(Query(flow=one, limit=2))] == members[:2]
+    page = Query(flow=one, after=members[0])
+    assert [row.id for row in await store.find(page)] == members[1:]
+    assert (await store.count(Query(flow=other)), await store.count(page)) == (3, 2)
+    assert await store.find(Query(flow=one, kind="send")) == []
+    assert await store.find(Query(flow=one, states=(State.ACTIVE,))) == []
+    assert await store.find(Query(flow=flow_id(404))) == []
+    assert await store.find(Query(flow=one, partition=partition_of(members[0]) + 1)) == []
 
 
 async def test_an_empty_store_has_nothing_to_find(store: Store) -> None:
