@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Protocol, TypeVar, overload
+from typing import Literal, Protocol, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
@@ -38,6 +38,7 @@ from flowfabric.keeping import Keep, retention_policy
 from flowfabric.printing import public_url
 from flowfabric.store import Store, open_store
 from flowfabric.task import Call, Task, policy_text
+from flowfabric.worker.child.importing import refuse_work_while_importing
 from flowfabric.worker.codec import decode_any
 from flowfabric.worker.conversion import Conversion
 from flowfabric.worker.handler import Handler
@@ -129,6 +130,7 @@ class App:
         max_reclaims: int = 100,
         max_replays: int = 10,
         retention: Keep | None = None,
+        isolate: Literal["process"] | None = None,
     ) -> Register: ...
 
     def task(
@@ -145,6 +147,7 @@ class App:
         max_reclaims: int = 100,
         max_replays: int = 10,
         retention: Keep | None = None,
+        isolate: Literal["process"] | None = None,
     ) -> object:
         """Register a function, sync or async, under its name.
 
@@ -152,6 +155,7 @@ class App:
         `attempt_timeout`: how long one attempt may take; then the execution is `expire`d or the
         attempt is `retry`ed, by `on_attempt_timeout`. `retention`: how long an execution is kept
         after it ended ("7d", or {"failed": "30d"}), unless it is a member of a flow.
+        `isolate="process"`: run it in a child process, which a timeout or a cancel can end.
         """
         policy = policy_text(
             retries=retries,
@@ -164,7 +168,9 @@ class App:
 
         def register(function: Callable[..., object]) -> Task[object]:
             checked = names.task_name(name or _name_of(function))
-            handler = Handler(checked, function, self._conversion)
+            handler = Handler(
+                checked, function, self._conversion, isolate=isolate, carrier=self._carrier
+            )
             if handler.name in self._handlers:
                 raise InvalidInput(
                     f"there is a task {handler.name!r} already", field="name", hint="rename one"
@@ -275,6 +281,7 @@ class App:
         async with opening:
             if self._is_open:
                 return
+            refuse_work_while_importing()
             try:
                 await self.engine.open()
             except BaseException:

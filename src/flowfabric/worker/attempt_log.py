@@ -110,7 +110,7 @@ class AttemptLogger(_Adapter):
         **kwargs: object,
     ) -> None:
         if level >= KEPT_FROM:
-            self._kept.add(logging.getLevelName(level), _text(msg, args, exc_info))
+            self._kept.add(logging.getLevelName(level), text_of(msg, args, exc_info))
         # One more: the caller of this method is the one to name.
         super().log(
             level,
@@ -124,7 +124,7 @@ class AttemptLogger(_Adapter):
         )
 
 
-def _text(msg: object, args: tuple[object, ...], raised: Raised) -> str:
+def text_of(msg: object, args: tuple[object, ...], raised: Raised) -> str:
     """As a handler would show it; a line with wrong arguments is kept as far as it goes."""
     record = logging.LogRecord("flowfabric.task", 0, "", 0, msg, args, None)
     try:
