@@ -20,7 +20,7 @@ from flowfabric.worker.child.process import ChildProcess
 from flowfabric.worker.worker import Worker
 from tests.worker import isolating
 from tests.worker.alive import begun, dead, is_alive
-from tests.worker.floor import Floor
+from tests.worker.floor import PATIENCE_SECONDS, Floor
 from tests.worker.processes import process as worker_process
 
 PROGRAM = Path(__file__).with_name("isolating.py")
@@ -149,7 +149,10 @@ async def test_an_end_that_is_cancelled_again_and_again_still_ends_it() -> None:
     await dead(child.id)
 
 
-async def test_a_process_that_is_idle_hears_that_its_worker_wants_no_more() -> None:
+async def test_a_process_that_is_idle_hears_that_its_worker_wants_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "GRACE_SECONDS", PATIENCE_SECONDS)
     child = ChildProcess()
     await child.dismiss()
     assert child._code.result() == 0

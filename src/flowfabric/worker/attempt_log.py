@@ -23,6 +23,7 @@ LINE_CHARS = 4_000
 LINES_MAX = 1_000
 CHARS_MAX = 256 * 1024
 KEPT_FROM = logging.INFO
+TASK_LOGGER = "flowfabric.task"
 
 Raised = (
     bool
@@ -86,8 +87,10 @@ class AttemptLog:
 class AttemptLogger(_Adapter):
     """Logs to `flowfabric.task` with the ids of the attempt, and keeps the line."""
 
-    def __init__(self, about: dict[str, object], kept: AttemptLog) -> None:
-        super().__init__(logging.getLogger("flowfabric.task"), about)
+    def __init__(
+        self, about: dict[str, object], kept: AttemptLog, logger: logging.Logger | None = None
+    ) -> None:
+        super().__init__(logger or logging.getLogger(TASK_LOGGER), about)
         self._kept = kept
 
     def process(
@@ -126,7 +129,7 @@ class AttemptLogger(_Adapter):
 
 def text_of(msg: object, args: tuple[object, ...], raised: Raised) -> str:
     """As a handler would show it; a line with wrong arguments is kept as far as it goes."""
-    record = logging.LogRecord("flowfabric.task", 0, "", 0, msg, args, None)
+    record = logging.LogRecord(TASK_LOGGER, 0, "", 0, msg, args, None)
     try:
         text = record.getMessage()
     except Exception:

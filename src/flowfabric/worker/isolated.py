@@ -17,13 +17,12 @@ from flowfabric.core.lifecycle import Failure
 from flowfabric.core.model import Lease
 from flowfabric.engine.outcomes import Completed, Failed
 from flowfabric.errors import FlowFabricError
-from flowfabric.worker.attempt_log import KEPT_FROM
+from flowfabric.worker.attempt_log import KEPT_FROM, TASK_LOGGER
 from flowfabric.worker.child.channel import heard
 from flowfabric.worker.child.importing import Origin
 from flowfabric.worker.child.messages import Ending, Job, Line, Raised, Returned, Said, Unread
 from flowfabric.worker.child.pool import ChildPool
 from flowfabric.worker.child.process import ChildDied, ChildProcess
-from flowfabric.worker.child.speaking import TASK_LOGGER
 from flowfabric.worker.context import Context
 from flowfabric.worker.inputs import filled
 from flowfabric.worker.runner import UnreadArguments, told
