@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Concatenate, ParamSpec, TypeVar, overload
+from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from flowfabric.client.client import Client, Request
 from flowfabric.client.flow_handle import FlowHandle
@@ -41,6 +41,7 @@ from flowfabric.registering import Definitions, Register, one_name, policy_text
 from flowfabric.settings import default_namespace, default_store
 from flowfabric.store import Store, open_store
 from flowfabric.task import AsyncTask, Call, Home, SyncTask, Task, request_of
+from flowfabric.worker.child.importing import refuse_work_while_importing
 from flowfabric.worker.context import Context
 from flowfabric.worker.conversion import Conversion
 from flowfabric.worker.type_hooks import TypeHook
@@ -88,7 +89,7 @@ class App:
         is_shared = store is None and not url.startswith("memory:")
         place = (url if is_shared else self.engine.store, namespace)
         self._home = Home(self.connect, place, self._shown_store)
-        self._definitions = Definitions(self._home, _DEFAULT_LANE, self._conversion)
+        self._definitions = Definitions(self._home, _DEFAULT_LANE, self._conversion, carrier)
         self._handlers, self._lanes = self._definitions.handlers, self._definitions.lanes
         self._concurrency = _positive(concurrency, "concurrency")
         self._ttl_ms = _ttl(lease_ttl)
@@ -138,6 +139,7 @@ class App:
         max_reclaims: int = 100,
         max_replays: int = 10,
         retention: Keep | None = None,
+        isolate: Literal["process"] | None = None,
     ) -> Register: ...
 
     def task(
@@ -154,6 +156,7 @@ class App:
         max_reclaims: int = 100,
         max_replays: int = 10,
         retention: Keep | None = None,
+        isolate: Literal["process"] | None = None,
     ) -> object:
         """Register a function, sync or async, under its name or another: `@app.task`,
         `@app.task("name")`, `@app.task(retries=3)`.
@@ -162,6 +165,7 @@ class App:
         `attempt_timeout`: how long one attempt may take; then the execution is `expire`d or the
         attempt is `retry`ed, by `on_attempt_timeout`. `retention`: how long an execution is kept
         after it ended ("7d", or {"failed": "30d"}), unless it is a member of a flow.
+        `isolate="process"`: run it in a child process, which a timeout or a cancel can end.
         """
         policy = policy_text(
             retries=retries,
@@ -179,8 +183,8 @@ class App:
             priority=names.priority(priority),
         )
         if function is None or isinstance(function, str):
-            return Register(self._definitions, one_name(function, name), terms)
-        return self._definitions.add(name, function, terms)
+            return Register(self._definitions, one_name(function, name), terms, isolate)
+        return self._definitions.add(name, function, terms, isolate)
 
     def graph(
         self,
@@ -274,6 +278,7 @@ class App:
         async with opening:
             if self._is_open:
                 return
+            refuse_work_while_importing()
             try:
                 await self.engine.open()
             except BaseException:

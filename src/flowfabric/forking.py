@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from types import MethodType, ModuleType
 from typing import Protocol, TypeVar
@@ -26,6 +27,8 @@ class Lock(Protocol):
 
 
 L = TypeVar("L", bound=Lock)
+
+_ends: set[int] = set()
 
 _beginnings: dict[ref[Callable[[], None]], None] = {}
 _locks: WeakSet[Lock] = WeakSet()
@@ -41,6 +44,17 @@ def uncut(lock: L) -> L:
     """The lock; a fork waits until it is free. A thread must not hold two such locks."""
     _locks.add(lock)
     return lock
+
+
+def close_in_children(end: int) -> None:
+    """Close this file descriptor in every child: who reads the other end waits for the death of
+    this process, and not for that of its children."""
+    _ends.add(end)
+
+
+def keep_in_children(end: int) -> None:
+    """It is closed here, and may come to stand for another file."""
+    _ends.discard(end)
 
 
 def _forget(method: ref[Callable[[], None]]) -> None:
@@ -71,6 +85,9 @@ class _Fork:
 
     def in_child(self) -> None:
         self.after()
+        while _ends:
+            with suppress(OSError):
+                os.close(_ends.pop())
         for method in list(_beginnings):
             begin = method()
             if isinstance(begin, MethodType):

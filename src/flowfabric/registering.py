@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.client.client import Request
 from flowfabric.core import names
+from flowfabric.core.carried import Carrier
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.policy import (
     OnAttemptTimeout,
@@ -36,17 +37,24 @@ logger = logger_of("flowfabric.app")
 class Definitions:
     """The tasks of one app by their names, and the lanes that these name."""
 
-    def __init__(self, home: Home, lane: str, conversion: Conversion) -> None:
+    def __init__(
+        self, home: Home, lane: str, conversion: Conversion, carrier: Carrier | None
+    ) -> None:
         self.home = home
         self._conversion = conversion
+        self._carrier = carrier
         self.handlers: dict[str, Handler] = {}
         self.lanes: dict[str, None] = {lane: None}
 
-    def add(self, name: str | None, given: object, terms: Request) -> Task[..., object]:
+    def add(
+        self, name: str | None, given: object, terms: Request, isolate: str | None
+    ) -> Task[..., object]:
         """Register it; a definition that ran again replaces the one before."""
         function = callable_of(given.function if isinstance(given, Task) else given)
         checked = names.task_name(name or name_of(function))
-        handler = Handler(checked, function, self._conversion)
+        handler = Handler(
+            checked, function, self._conversion, isolate=isolate, carrier=self._carrier
+        )
         self._require_free(handler)
         terms = msgspec.structs.replace(terms, kind=checked)
         kind = AsyncTask if handler.is_async else SyncTask
@@ -69,10 +77,13 @@ class Definitions:
 class Register:
     """The decorator that `app.task(...)` with options answers."""
 
-    def __init__(self, definitions: Definitions, name: str | None, terms: Request) -> None:
+    def __init__(
+        self, definitions: Definitions, name: str | None, terms: Request, isolate: str | None
+    ) -> None:
         self._definitions = definitions
         self._name = name
         self._terms = terms
+        self._isolate = isolate
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -88,7 +99,7 @@ class Register:
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
     def __call__(self, function: object, /) -> object:
-        return self._definitions.add(self._name, function, self._terms)
+        return self._definitions.add(self._name, function, self._terms, self._isolate)
 
 
 def one_name(first: str | None, name: str | None) -> str | None:

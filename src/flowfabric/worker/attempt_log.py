@@ -24,6 +24,7 @@ LINE_CHARS = 4_000
 LINES_MAX = 1_000
 CHARS_MAX = 256 * 1024
 KEPT_FROM = logging.INFO
+TASK_LOGGER = "flowfabric.task"
 
 Raised = (
     bool
@@ -87,8 +88,10 @@ class AttemptLog:
 class AttemptLogger(_Adapter):
     """Logs to `flowfabric.task` with the ids of the attempt, and keeps the line."""
 
-    def __init__(self, about: dict[str, object], kept: AttemptLog) -> None:
-        super().__init__(logger_of("flowfabric.task"), about)
+    def __init__(
+        self, about: dict[str, object], kept: AttemptLog, logger: logging.Logger | None = None
+    ) -> None:
+        super().__init__(logger or logger_of(TASK_LOGGER), about)
         self._kept = kept
 
     def process(
@@ -111,7 +114,7 @@ class AttemptLogger(_Adapter):
         **kwargs: object,
     ) -> None:
         if level >= KEPT_FROM:
-            self._kept.add(logging.getLevelName(level), _text(msg, args, exc_info))
+            self._kept.add(logging.getLevelName(level), text_of(msg, args, exc_info))
         # One more: the caller of this method is the one to name.
         super().log(
             level,
@@ -125,9 +128,9 @@ class AttemptLogger(_Adapter):
         )
 
 
-def _text(msg: object, args: tuple[object, ...], raised: Raised) -> str:
+def text_of(msg: object, args: tuple[object, ...], raised: Raised) -> str:
     """As a handler would show it; a line with wrong arguments is kept as far as it goes."""
-    record = logging.LogRecord("flowfabric.task", 0, "", 0, msg, args, None)
+    record = logging.LogRecord(TASK_LOGGER, 0, "", 0, msg, args, None)
     try:
         text = record.getMessage()
     except Exception:

@@ -48,7 +48,7 @@ def type_name(error: BaseException) -> str:
     """`KeyError`, `TaskError`, `shop.errors.OutOfStock`: as people know it."""
     kind = type(error)
     name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__", TaskError.__module__):
+    if kind.__module__ not in ("builtins", "__main__", "__mp_main__", TaskError.__module__):
         name = f"{kind.__module__}.{name}"
     return shortened(name, TYPE_CHARS)
 

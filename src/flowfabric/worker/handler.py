@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
+from flowfabric.core.carried import Carrier
 from flowfabric.errors import InvalidInput
 from flowfabric.worker.callables import body_of, require_task
+from flowfabric.worker.child.importing import Origin, origin_of, require_found
 from flowfabric.worker.codec import ArgumentCodec, ResultCodec, annotations_of
 from flowfabric.worker.context import Context
 from flowfabric.worker.conversion import Conversion
 from flowfabric.worker.shapes import NO_HOOKS
 
+PROCESS = "process"
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -19,11 +22,20 @@ class Handler:
     """One registered function."""
 
     def __init__(
-        self, name: str, function: Callable[..., object], conversion: Conversion = NO_HOOKS
+        self,
+        name: str,
+        function: Callable[..., object],
+        conversion: Conversion = NO_HOOKS,
+        *,
+        isolate: str | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self.name = name
         self.function = function
         self.is_async = inspect.iscoroutinefunction(body_of(function))
+        # Where a process of its own finds it; None for one that runs in the worker's.
+        self.origin = None if isolate is None else _origin(name, function, isolate)
+        self.carrier = carrier
         signature = _signature(name, function)
         parameters = list(signature.parameters.values())
         require_task(name, function, parameters)
@@ -54,6 +66,16 @@ class Handler:
         self.arguments = ArgumentCodec(name, parameters, hints, conversion)
         self.result = ResultCodec(name, hints, conversion)
 
+    @property
+    def is_endable(self) -> bool:
+        """Whether a worker can end it while it runs; a thread runs on."""
+        return self.is_async or self.origin is not None
+
+    def require_found(self) -> None:
+        """Refuses a task whose process, if it is to have one, would not find it."""
+        if self.origin is not None:
+            require_found(self.name, self.origin, self)
+
     def encode_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
         """The payload of a call; refuses what the function could not be called with."""
         return self.arguments.encode(self.bind(args, kwargs))
@@ -81,6 +103,16 @@ class Handler:
         return InvalidInput(
             f"task {self.name!r} {problem}", field=field, hint=f"call it as {shape}"
         )
+
+
+def _origin(name: str, function: Callable[..., object], isolate: str) -> Origin:
+    if isolate != PROCESS:
+        raise InvalidInput(
+            f"unknown isolation {isolate!r} of task {name!r}",
+            field="isolate",
+            hint=f"use {PROCESS!r}, or omit it",
+        )
+    return origin_of(name, function)
 
 
 def _signature(name: str, function: Callable[..., object]) -> inspect.Signature:

@@ -83,7 +83,7 @@ class WorkerLog:
         if answer.state is _FAILED:
             text = "task %s failed: execution %s, attempt %d: %s"
             error = outcome.error if is_writable(outcome.error) else None
-            if error is None and failure.report is not None:
+            if error is None and failure.report is not None and failure.report.traceback:
                 shown = f"{shown}\n{failure.report.traceback}"
             logger.error(text, *said, shown, exc_info=error, extra=about)
         elif answer.state is _CANCELLED:

@@ -39,34 +39,41 @@ class Restorer:
 
     async def enter(self, lease: Lease) -> AbstractContextManager[object] | None:
         """Before the attempt; what is answered goes to `leave` after it."""
+        if not self._asked:
+            return None
+        return enter(self._carrier, await self.saved(lease), lease)
+
+    async def saved(self, lease: Lease) -> dict[str, str]:
+        """The context of its submitter; empty if there is none, or it could not be read."""
         asked = self._asked.pop((lease.id, lease.epoch), None)
-        return None if asked is None else self._enter(await _answer(asked, lease), lease)
+        return {} if asked is None else await _answer(asked, lease)
 
-    def _enter(
-        self, saved: Mapping[str, str], lease: Lease
-    ) -> AbstractContextManager[object] | None:
-        if self._carrier is None or not saved:
-            return None
-        try:
-            manager = self._carrier.restore(saved)
-            manager.__enter__()
-        except Exception:
-            logger.exception(
-                "the context of %s was not restored", lease.id, extra={"execution": lease.id}
-            )
-            return None
-        return manager
 
-    def leave(self, entered: AbstractContextManager[object] | None, lease: Lease) -> None:
-        """Without the exception: what became of the attempt is not for the hook to change."""
-        if entered is None:
-            return
-        try:
-            entered.__exit__(None, None, None)
-        except Exception:
-            logger.exception(
-                "the context of %s was not left", lease.id, extra={"execution": lease.id}
-            )
+def enter(
+    carrier: Carrier | None, saved: Mapping[str, str], lease: Lease
+) -> AbstractContextManager[object] | None:
+    """What is answered goes to `leave`."""
+    if carrier is None or not saved:
+        return None
+    try:
+        manager = carrier.restore(saved)
+        manager.__enter__()
+    except Exception:
+        logger.exception(
+            "the context of %s was not restored", lease.id, extra={"execution": lease.id}
+        )
+        return None
+    return manager
+
+
+def leave(entered: AbstractContextManager[object] | None, lease: Lease) -> None:
+    """Without the exception: what became of the attempt is not for the hook to change."""
+    if entered is None:
+        return
+    try:
+        entered.__exit__(None, None, None)
+    except Exception:
+        logger.exception("the context of %s was not left", lease.id, extra={"execution": lease.id})
 
 
 async def _answer(asked: _Tags, lease: Lease) -> dict[str, str]:

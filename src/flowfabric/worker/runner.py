@@ -48,11 +48,7 @@ async def run_attempt(
 
     Arguments that cannot be read are `UnreadArguments`, and nothing of the function has run.
     """
-    try:
-        arguments = handler.arguments.decode(filled(lease.payload, passed))
-    except Exception as error:
-        # The types are the user's, so reading them runs user code too.
-        raise UnreadArguments(f"arguments: {told(error)}") from error
+    arguments = read_arguments(lease, handler, passed)
     leading = (context(lease),) if handler.takes_context else ()
     try:
         if handler.is_async:
@@ -65,12 +61,32 @@ async def run_attempt(
             raise
         # Cancelled by nobody but itself: an error like any other.
         return failed(lease, error, HANDLER_ERROR)
-    except TaskError as error:
-        return failed(lease, error, storable(str(error.category)), fatal=bool(error.fatal))
-    except Exception as error:
-        return failed(lease, error, HANDLER_ERROR)
     except BaseException as error:
-        return failed(lease, error, HANDLER_PANIC)
+        return ended_by(lease, error)
+    return finished_with(lease, handler, result)
+
+
+def read_arguments(
+    lease: Lease, handler: Handler, passed: Sequence[Passed] = ()
+) -> dict[str, object]:
+    """Raises `UnreadArguments`."""
+    try:
+        return handler.arguments.decode(filled(lease.payload, passed))
+    except Exception as error:
+        # The types are the user's, so reading them runs user code too.
+        raise UnreadArguments(f"arguments: {told(error)}") from error
+
+
+def ended_by(lease: Lease, error: BaseException) -> Failed:
+    """The outcome of an attempt whose function raised this."""
+    if isinstance(error, TaskError):
+        return failed(lease, error, storable(str(error.category)), fatal=bool(error.fatal))
+    is_panic = not isinstance(error, Exception | asyncio.CancelledError)
+    return failed(lease, error, HANDLER_PANIC if is_panic else HANDLER_ERROR)
+
+
+def finished_with(lease: Lease, handler: Handler, result: object) -> Completed | Failed:
+    """The outcome of an attempt whose function returned this."""
     try:
         return Completed(lease, handler.result.encode(result))
     except Invalid as error:

@@ -28,18 +28,20 @@ from flowfabric.engine.slots import Slot, Slots
 from flowfabric.errors import Corrupt, FlowFabricError, StoreMismatch, StoreUnavailable
 from flowfabric.loggers import logger_of
 from flowfabric.version import VERSION
+from flowfabric.worker.child.pool import END_SECONDS, ChildPool
 from flowfabric.worker.context import Context, CurrentContext
 from flowfabric.worker.finisher import Finisher
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.heartbeat import Heartbeat
 from flowfabric.worker.idle import Idle
+from flowfabric.worker.isolated import job_of, run_in_child
 from flowfabric.worker.keeper import SAFETY_SECONDS, Keeper
 from flowfabric.worker.leaving import leave_behind
 from flowfabric.worker.line_keeper import LineKeeper
 from flowfabric.worker.log import WorkerLog
 from flowfabric.worker.named_log import NamedLog
 from flowfabric.worker.progress import LoopProgress
-from flowfabric.worker.restoring import Restorer
+from flowfabric.worker.restoring import Restorer, leave
 from flowfabric.worker.runner import HANDLER_PANIC, UnreadArguments, failed, run_attempt
 from flowfabric.worker.stall_watch import StallWatch
 from flowfabric.worker.threads import DaemonThreads
@@ -72,6 +74,8 @@ class Worker:
         carrier: Carrier | None = None,
     ) -> None:
         self.name = names.worker_name(name)
+        for handler in handlers.values():
+            handler.require_found()
         self._engine = engine
         self._handlers = handlers
         self._lanes = tuple(names.lane_name(lane) for lane in lanes)
@@ -96,6 +100,7 @@ class Worker:
         self._finisher = Finisher(engine, self._finished, self._may_follow)
         self._keeper = Keeper(engine, ttl_ms, self._lost_elsewhere)
         self._threads = DaemonThreads(slots, "flowfabric-task")
+        self._children = ChildPool()
         self._log = WorkerLog(self.name)
         self._named = NamedLog(engine, self._log)
         self._stalls = StallWatch(self.name, handlers)
@@ -149,6 +154,7 @@ class Worker:
             self._engine.hints.unsubscribe(self._hear)
             self._stalls.stop()
             await heartbeat.stop()
+            await self._children.close()
             await self._lines.close()
             await self._named.close()
             await asyncio.to_thread(self._keeper.stop)
@@ -331,7 +337,7 @@ class Worker:
         except asyncio.CancelledError:
             # A lost lease leaves nothing to say; a drain hands the work back, but not while a
             # thread still does it: then the lease runs out by itself.
-            is_over = handler is None or handler.is_async
+            is_over = handler is None or handler.is_endable
             outcome = Released(lease) if self._is_handing_back and is_over else None
             if self._is_handing_back and not is_over:
                 self._log_left(
@@ -351,16 +357,22 @@ class Worker:
             self._finisher.finish(self._lines.with_lines(outcome))
 
     async def _run(self, lease: Lease, handler: Handler, passed: Sequence[Passed]) -> Outcome:
-        entered = await self._restorer.enter(lease)
+        entered = None
         try:
-            context = CurrentContext(self._context, lease)
-            return await run_attempt(lease, handler, context, self._threads, passed=passed)
+            if handler.origin is not None:
+                saved = await self._restorer.saved(lease)
+                job = job_of(lease, handler.origin, passed, saved)
+                context = self._context(lease) if handler.takes_context else None
+                return await run_in_child(job, context, self._children)
+            entered = await self._restorer.enter(lease)
+            current = CurrentContext(self._context, lease)
+            return await run_attempt(lease, handler, current, self._threads, passed=passed)
         except UnreadArguments as error:
             # Of another version of the program, while a deploy is half done: one that can read
             # them goes on.
             return hand_back_unread(lease, self._engine.clock.now_ms(), str(error))
         finally:
-            self._restorer.leave(entered, lease)
+            leave(entered, lease)
 
     def _context(self, lease: Lease) -> Context:
         # A plain function asks for it in its thread, and so without a running loop.
@@ -423,10 +435,12 @@ class Worker:
         self._is_handing_back = True
         for _, task in self._running.values():
             task.cancel()
-        # What cleans up after its cancellation gets some time for it, but not much more than work.
-        await self._wait_for_running(
-            min(max(self._drain_seconds, CLEAN_UP_SECONDS), CANCEL_SECONDS)
-        )
+        # What cleans up after its cancellation gets some time for it, but not much more than work;
+        # a process gets the time that it takes to kill it.
+        seconds = min(max(self._drain_seconds, CLEAN_UP_SECONDS), CANCEL_SECONDS)
+        kinds = {lease.head.kind for lease, _ in self._running.values()}
+        has_children = any(self._handlers[kind].origin for kind in kinds & self._handlers.keys())
+        await self._wait_for_running(max(seconds, END_SECONDS) if has_children else seconds)
         for lease, task in self._running.values():
             # It does not listen; whatever it still says will be refused.
             self._log_left(
