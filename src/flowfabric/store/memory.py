@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Sequence
+from copy import copy
 from operator import itemgetter
 
 from flowfabric.core.documents import AnyDocument, Document, DocumentQuery, Put, PutAnswer
@@ -68,7 +69,8 @@ ReadyKey = tuple[int, int, ExecutionId]
 
 
 class MemoryStore:
-    """One lock, a few dicts, and two heaps that forget lazily."""
+    """One lock, a few dicts, and two heaps that forget lazily. Heads are answered as copies, as by
+    every other store: which copy of a lease a caller shows is told by the object."""
 
     def __init__(self, clock: Clock | None = None, counts: PartitionCounts | None = None) -> None:
         self.hints = Hints()
@@ -145,7 +147,7 @@ class MemoryStore:
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
                 rows = self._take_best(ask)
-            return [lease_or_unusable(row, self._payloads.get(row.id)) for row in rows]
+            return [lease_or_unusable(copy(row), self._payloads.get(row.id)) for row in rows]
 
     def _held_by(self, token: str) -> list[Execution]:
         held = [
@@ -224,7 +226,8 @@ class MemoryStore:
         return row is not None and guard_holds(change.guard, row, self._clock.now_ms())
 
     def _rejected(self, id: ExecutionId) -> Rejected:
-        return Rejected(id, None if id in self._unreadable else self._rows.get(id))
+        row = None if id in self._unreadable else self._rows.get(id)
+        return Rejected(id, None if row is None else copy(row))
 
     def _write(self, transition: Transition, now_ms: int) -> None:
         row = patched(self._rows[transition.id], transition.patch)
@@ -325,7 +328,7 @@ class MemoryStore:
         if want.payload and id not in self._payloads:
             raise unreadable(id, MISSING_PAYLOAD)
         return Loaded(
-            row,
+            copy(row),
             payload=self._payloads[id] if want.payload else b"",
             tags=dict(sorted(self._tags.get(id, {}).items())) if want.tags else {},
             attempts=tuple(attempts[n] for n in sorted(attempts)) if want.attempts else (),
@@ -361,7 +364,7 @@ class MemoryStore:
     def _seen(self, id: ExecutionId) -> Execution | Malformed:
         row = self._rows[id]
         problem = self._unreadable.get(id)
-        return row if problem is None else Malformed(id, row.rev, row.failures, problem)
+        return copy(row) if problem is None else Malformed(id, row.rev, row.failures, problem)
 
     async def find_flows(self, query: FlowQuery) -> list[Flow]:
         with self._lock:
@@ -377,7 +380,7 @@ class MemoryStore:
                 if fits(row, query, self._tags.get(row.id, {})) and self._flows.is_open(row.flow)
             )
             found = heapq.nsmallest(query.limit, fitting, key=lambda row: row.id)
-            return [row for row in found if self._readable(row.id)]
+            return [copy(row) for row in found if self._readable(row.id)]
 
     async def tail(self, feed: Feed) -> list[Event]:
         with self._lock:
