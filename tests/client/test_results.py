@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric import App, Handle, StoreUnavailable, Task
-from flowfabric.client import results
+from flowfabric.client import idle_waits, results
 from flowfabric.core.states import PublicState
 from flowfabric.store import open_store
 from flowfabric.testing.build import execution_id
@@ -324,3 +325,60 @@ async def test_an_error_that_nobody_expected_does_not_end_the_follower(
     app.engine.hints.unsubscribe(client.results._hear)
     async with running(app):
         assert await waiting == 1
+
+
+async def test_a_wait_for_a_flow_warns_of_members_that_no_live_worker_serves(
+    app: App,
+    faulty: FaultyStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also of one that had to wait for others when it was first looked at."""
+    monkeypatch.setattr(results, "NET_SECONDS", 0.01)
+    monkeypatch.setattr(idle_waits, "PATIENCE_MS", 0)
+    caplog.set_level(logging.WARNING, "flowfabric.client")
+    gate = Gate()
+
+    @app.task
+    async def first() -> int:
+        await gate.wait()
+        return 1
+
+    @app.task(lane="mial")
+    async def second(n: int) -> int:
+        return n
+
+    graph = app.graph("unserved")
+    last = graph.add(second, graph.add(first))
+    async with running(app, lanes=("default",)):
+        await eventually(lambda: _is_registered(app))
+        run = await graph.submit()
+        waiting = asyncio.create_task(run.wait())
+        await gate.reached.wait()
+        looked = faulty.calls[Verb.LOAD]
+        await eventually(lambda: _was_called(faulty, Verb.LOAD, looked + 3))
+        assert warnings(caplog) == []
+        gate.opened.set()
+        await eventually(lambda: _was_warned(caplog))
+        looked = faulty.calls[Verb.TAIL]
+        await eventually(lambda: _was_called(faulty, Verb.TAIL, looked + 3))
+        await run.cancel()
+        await waiting
+    told = "no live worker serves lane `mial`; 1 worker is alive"
+    assert warnings(caplog) == [f"waiting for {last.id}: {told}"]
+
+
+async def _is_registered(app: App) -> bool:
+    return bool(await app.workers())
+
+
+async def _was_called(store: FaultyStore, verb: Verb, times: int) -> bool:
+    return store.calls[verb] >= times
+
+
+async def _was_warned(caplog: pytest.LogCaptureFixture) -> bool:
+    return bool(warnings(caplog))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if each.name == "flowfabric.client"]

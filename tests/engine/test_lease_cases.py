@@ -207,6 +207,18 @@ async def test_revoking_what_is_not_there_changes_nothing(desk: Desk) -> None:
     assert await desk.history(id) == ["submitted", "claimed"]
 
 
+async def test_copies_of_a_lease_are_renewed_alike_on_every_store(desk: Desk) -> None:
+    """One that was handed out says what it said then; one that was adopted is a name, and the row
+    says the rest."""
+    lease = await desk.running()
+    adopted = await desk.engine.adopt(lease.id)
+    revs = []
+    for copy in (adopted, lease, adopted, adopted, lease):
+        (answer,) = await desk.engine.renew([copy], TTL_MS)
+        revs.append((answer.error, answer.lease.head.rev))
+    assert revs == [(None, 2), (None, 2), (None, 4), (None, 5), (None, 2)]
+
+
 @pytest.mark.case("LS-052")
 async def test_the_log_tells_who_held_it_and_leaves_renewals_out(desk: Desk) -> None:
     lease = await desk.running(order(1))

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from flowfabric.client.idle_waits import PATIENCE_MS, IdleWaits
+from flowfabric.client.idle_waits import PATIENCE_MAX_MS, PATIENCE_MS, IdleWaits
 from flowfabric.core.documents import DocumentQuery
 from flowfabric.core.ids import public_id
 from flowfabric.core.registry import ALIVE_MS, KIND
-from flowfabric.core.states import LaneState
+from flowfabric.core.states import LaneState, Reason
 from flowfabric.engine.diagnosis import Kind
 from flowfabric.engine.doctor import CLAIM_GRACE_MS, Doctor
 from flowfabric.engine.engine import Engine
@@ -143,16 +143,42 @@ async def test_whoever_waits_for_work_that_nobody_takes_is_warned_once(
         desk.clock.advance(PATIENCE_MS)
         await desk.employ(lanes=("mail", "main"))
         await waits.look(ids)
-    # Whoever was told of is asked about no more.
+    # What was told of is asked about no more.
     before = desk.store.trips.count
-    desk.clock.advance(PATIENCE_MS)
-    await waits.look(ids)
+    desk.clock.advance(PATIENCE_MAX_MS)
+    await waits.look(ids[:2])
     assert desk.store.trips.count.since(before).round_trips == 0
     (told,) = [record.message for record in caplog.records if record.name == "flowfabric.client"]
     assert told == (
         f"waiting for {public_id(ids[0])} and 1 more: no live worker serves lane `mial`; "
         "1 worker is alive; did you mean `mail`?"
     )
+
+
+async def test_what_is_unserved_later_is_warned_of_then_and_looked_at_less_and_less(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member of a flow waits for others at first; a worker may go."""
+    id = await desk.submit(order(0))
+    await desk.engine.block(id, Reason.PAUSED_BY_OPERATOR)
+    waits = IdleWaits(desk.engine)
+    caplog.set_level(logging.WARNING, "flowfabric.client")
+    looks = []
+    for number in range(40):
+        before = desk.store.trips.count
+        await waits.look([id])
+        if desk.store.trips.count.since(before).round_trips:
+            looks.append(number * PATIENCE_MS)
+        desk.clock.advance(PATIENCE_MS)
+    assert looks == [5_000, 15_000, 35_000, 75_000, 135_000, 195_000]
+    assert caplog.messages == []
+    await desk.engine.unblock(id, Reason.PAUSED_BY_OPERATOR)
+    for _ in range(2):
+        desk.clock.advance(PATIENCE_MAX_MS)
+        await waits.look([id])
+    assert caplog.messages == [
+        f"waiting for {id}: no live worker serves lane `main`; no worker is alive"
+    ]
 
 
 async def test_nobody_is_warned_before_a_while_has_passed(

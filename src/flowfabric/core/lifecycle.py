@@ -384,10 +384,19 @@ def retried(head: Execution, now_ms: int, pause_ms: int) -> dict[str, Value]:
 
 
 def unread_pause_ms(head: Execution, now_ms: int) -> int:
-    """How long work rests that a worker cannot read: as long as it has been tried already, so that
-    each pause doubles the time since the first one."""
-    tried_ms = now_ms - (now_ms if head.started_ms is None else head.started_ms)
+    """How long work rests that a worker cannot read: as long as it has been tried in vain already,
+    so that each pause doubles the time since the first one."""
+    since_ms = _unread_since_ms(head)
+    tried_ms = 0 if since_ms is None else now_ms - since_ms
     return min(max(tried_ms, UNREAD_PAUSE_MS), UNREAD_PAUSE_MAX_MS)
+
+
+def _unread_since_ms(head: Execution) -> int | None:
+    """When the first of the workers took it that could not read it, one after the other. The count
+    begins anew when something else was the last to happen to it: a replay, or an attempt that read
+    it and failed, was delayed or lost its lease."""
+    known_ms = head.recheck_ms if head.outcome_category == UNREAD else None
+    return head.attempt_started_ms if known_ms is None else known_ms
 
 
 def delay(lease: Lease, now_ms: int, until_ms: int | None, *, unread: str = "") -> Transition:
@@ -416,10 +425,11 @@ def delay(lease: Lease, now_ms: int, until_ms: int | None, *, unread: str = "") 
     if unread:
         why = clip(unread)
         patch |= {"outcome_detail": why, "outcome_category": UNREAD}
+        patch["recheck_ms"] = _unread_since_ms(head)
         patch["attempt_left_ms"] = _whole_span(head)
         line = LogLine("delayed", {"until_ms": until_ms, "reason": why, "category": UNREAD})
     elif head.outcome_category == UNREAD:
-        patch |= {"outcome_detail": "", "outcome_category": ""}
+        patch |= {"outcome_detail": "", "outcome_category": "", "recheck_ms": None}
     attempt = attempt_of(head, AttemptLifecycle.SUSPENDED, None)
     return Transition(
         lease.id, returning(lease), Writer.WORKER, patch, line, attempt, route=head.route

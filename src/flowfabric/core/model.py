@@ -85,6 +85,8 @@ class Execution(Secretive, frozen=True, gc=False, kw_only=True, array_like=True)
     `route`: the queue that it waits in when it is ready, as the core named it at submit.
     `requests`: the tokens of the last requests of operators that changed it, newest last.
     `generation`: which of its entries count.
+    `recheck_ms`: when its gate is asked again; of work that no gate keeps and that its last worker
+    could not read, since when none could.
     """
 
     id: ExecutionId
@@ -193,7 +195,7 @@ COLUMNS: dict[str, Column] = {
     "paused": _by(_E),
     "deps_open": _by(_H, _E),
     "admission": _by(_E, _T),
-    "recheck_ms": _by(_E, _T),
+    "recheck_ms": _by(_W, _E, _T),
     "lost": _by(_C, _H, _W, _E, _T),
     "retry_count": _by(_W, _E, _T),
     "reclaim_count": _by(_E, _T),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Sequence
+from copy import copy
 from operator import itemgetter
 
 from flowfabric.core.documents import AnyDocument, Document, DocumentQuery, Put, PutAnswer
@@ -69,7 +70,8 @@ ReadyKey = tuple[int, int, ExecutionId]
 
 
 class MemoryStore:
-    """One lock, a few dicts, and two heaps that forget lazily."""
+    """One lock, a few dicts, and two heaps that forget lazily. Heads are answered as copies, as by
+    every other store: which copy of a lease a caller shows is told by the object."""
 
     def __init__(self, clock: Clock | None = None, counts: PartitionCounts | None = None) -> None:
         self.hints = Hints()
@@ -146,7 +148,7 @@ class MemoryStore:
             rows = self._held_by(ask.token) if ask.repeated else []
             if not rows:
                 rows = self._take_best(ask)
-            return [lease_or_unusable(row, self._payloads.get(row.id)) for row in rows]
+            return [lease_or_unusable(copy(row), self._payloads.get(row.id)) for row in rows]
 
     def _held_by(self, token: str) -> list[Execution]:
         held = [
@@ -225,7 +227,8 @@ class MemoryStore:
         return row is not None and guard_holds(change.guard, row, self._clock.now_ms())
 
     def _rejected(self, id: ExecutionId) -> Rejected:
-        return Rejected(id, None if id in self._unreadable else self._rows.get(id))
+        row = None if id in self._unreadable else self._rows.get(id)
+        return Rejected(id, None if row is None else copy(row))
 
     def _write(self, transition: Transition, now_ms: int) -> None:
         row = patched(self._rows[transition.id], transition.patch)
@@ -326,7 +329,7 @@ class MemoryStore:
         if want.payload and id not in self._payloads:
             raise unreadable(id, MISSING_PAYLOAD)
         return Loaded(
-            row,
+            copy(row),
             payload=self._payloads[id] if want.payload else b"",
             tags=dict(sorted(self._tags.get(id, {}).items())) if want.tags else {},
             attempts=tuple(attempts[n] for n in sorted(attempts)) if want.attempts else (),
@@ -362,7 +365,7 @@ class MemoryStore:
     def _seen(self, id: ExecutionId) -> Execution | Malformed:
         row = self._rows[id]
         problem = self._unreadable.get(id)
-        return row if problem is None else Malformed(id, row.rev, row.failures, problem)
+        return copy(row) if problem is None else Malformed(id, row.rev, row.failures, problem)
 
     async def find_flows(self, query: FlowQuery) -> list[Flow]:
         with self._lock:
@@ -373,7 +376,7 @@ class MemoryStore:
         with self._lock:
             self.trips.add()
             found = fitting(self._rows, query, self._tags, self._flows.is_open)
-            return [row for row in found[: query.limit] if self._readable(row.id)]
+            return [copy(row) for row in found[: query.limit] if self._readable(row.id)]
 
     async def count(self, query: Query) -> int:
         with self._lock:

@@ -1,7 +1,7 @@
 """Stores the lines that running attempts have logged, those of all attempts in one call.
 
 A short attempt needs no call of its own: its lines go with its outcome. A long one is a second
-behind at most, so that people can watch it and a killed worker leaves its last words.
+behind while the store answers, so that people can watch it; a killed worker loses that second.
 """
 
 from __future__ import annotations

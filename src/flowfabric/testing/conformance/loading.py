@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from flowfabric.core.lifecycle import Failure, complete, fail
-from flowfabric.core.model import Ended, Want
+from flowfabric.core.model import Ended, Query, Want, Writer
 from flowfabric.core.operator import Source, cancel, replay
 from flowfabric.core.states import State
+from flowfabric.core.transition import Held, Rejected, Transition
 from flowfabric.store.protocol import Store
-from flowfabric.testing.build import execution_id, order
+from flowfabric.testing.build import ask, execution_id, order
 from flowfabric.testing.clock import VirtualClock
 from flowfabric.testing.conformance.steps import (
+    FAR_MS,
     apply,
     contents,
     head,
@@ -40,6 +42,25 @@ async def test_an_id_asked_for_twice_is_answered_twice(store: Store, clock: Virt
     found = await store.load(Want(ids=[execution_id(0)] * 2, payload=True))
     assert len(found) == 2
     assert found[0] == found[1] is not None
+
+
+async def test_every_answer_is_a_copy_of_its_own(store: Store, clock: VirtualClock) -> None:
+    """An engine knows a lease that it handed out by the object: two answers must not share one."""
+    lease = await put_and_take(store, clock, order(0))
+    again = ask(clock.now_ms(), repeated=True)
+    strange = Held(lease.epoch + 1, lease.token)
+    change = Transition(lease.id, strange, Writer.WORKER, {"progress_pct": 1})
+    answers: list[object] = [lease.head]
+    for _ in range(2):
+        claimed = await store.claim(again)
+        found = await store.load(Want(ids=[lease.id]))
+        answers += [each.head for each in (*claimed, *found) if each is not None]
+        listed, due = await store.find(Query(limit=1)), await store.due(FAR_MS, 1)
+        (refused,) = await store.apply([change], clock.now_ms())
+        assert isinstance(refused, Rejected)
+        answers += [*listed, *due.rows, refused.current]
+    assert answers == [lease.head] * 11
+    assert len({id(each) for each in answers}) == 11
 
 
 async def test_nothing_asked_for_is_nothing_answered(store: Store) -> None:
