@@ -39,7 +39,7 @@ async def main() -> None:
         # Giving up waiting is something else: the work goes on.
         late = await watch.options(delay="1h").start("the news")
         try:
-            await late.result(timeout_seconds=0.1)
+            await late.result(timeout=0.1)
         except ff.ResultTimeout:
             print("still", (await late.status()).public_state)
 

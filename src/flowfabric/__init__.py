@@ -5,9 +5,18 @@ The names below are the public surface; everything else may change.
 
 import logging
 
-from flowfabric.app import App
+from flowfabric.app import App, SyncApp
+from flowfabric.client.bulk import Changed
+from flowfabric.client.finding import Found
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
+from flowfabric.client.listing import Listing
+from flowfabric.client.sync_handles import (
+    SyncFlowHandle,
+    SyncFound,
+    SyncHandle,
+    SyncListing,
+)
 from flowfabric.core.attempt_record import AttemptRecord
 from flowfabric.core.carried import Carrier
 from flowfabric.core.explain import Explanation
@@ -15,8 +24,10 @@ from flowfabric.core.failures import FailureReport
 from flowfabric.core.flow.summary import FlowSnapshot
 from flowfabric.core.model import Event, Lease
 from flowfabric.core.policy import Exponential, Fixed, RetryPolicy
+from flowfabric.core.registry import WorkerRecord
 from flowfabric.core.states import LaneState, PublicState
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lane_reading import LaneRecord
 from flowfabric.engine.reading import Snapshot
 from flowfabric.errors import (
     Conflict,
@@ -25,6 +36,7 @@ from flowfabric.errors import (
     ExecutionExpired,
     ExecutionFailed,
     ExecutionNotFound,
+    ExecutionSkipped,
     FlowFabricError,
     IdempotencyConflict,
     Invalid,
@@ -54,6 +66,7 @@ __all__ = [
     "AttemptRecord",
     "Call",
     "Carrier",
+    "Changed",
     "Conflict",
     "Context",
     "Engine",
@@ -63,6 +76,7 @@ __all__ = [
     "ExecutionExpired",
     "ExecutionFailed",
     "ExecutionNotFound",
+    "ExecutionSkipped",
     "Explanation",
     "Exponential",
     "FailureReport",
@@ -70,14 +84,17 @@ __all__ = [
     "FlowFabricError",
     "FlowHandle",
     "FlowSnapshot",
+    "Found",
     "Graph",
     "Handle",
     "IdempotencyConflict",
     "Invalid",
     "InvalidInput",
+    "LaneRecord",
     "LaneState",
     "Lease",
     "LeaseLost",
+    "Listing",
     "Node",
     "NotFound",
     "PublicState",
@@ -87,9 +104,15 @@ __all__ = [
     "RetryPolicy",
     "Snapshot",
     "StoreUnavailable",
+    "SyncApp",
+    "SyncFlowHandle",
+    "SyncFound",
+    "SyncHandle",
+    "SyncListing",
     "SyncTask",
     "Task",
     "TaskError",
     "TypeHook",
+    "WorkerRecord",
     "__version__",
 ]

@@ -43,6 +43,7 @@ class Definitions:
         self.home = home
         self._conversion = conversion
         self._carrier = carrier
+        self.tasks: dict[str, Task[..., object]] = {}
         self.handlers: dict[str, Handler] = {}
         self.lanes: dict[str, None] = {lane: None}
 
@@ -59,7 +60,7 @@ class Definitions:
         terms = msgspec.structs.replace(terms, kind=checked)
         kind = AsyncTask if handler.is_async else SyncTask
         made: Task[..., object] = kind(handler, self.home, terms)
-        self.handlers[checked] = handler
+        self.tasks[checked], self.handlers[checked] = made, handler
         self.lanes[terms.lane] = None
         return made
 

@@ -177,7 +177,7 @@ async def test_an_app_runs_once_at_a_time(app: App) -> None:
 async def test_a_bad_id_is_named_before_the_store_is_opened(id: str, tmp_path: Path) -> None:
     app = App("sqlite:///unopened.db")
     with pytest.raises(InvalidInput) as refused:
-        await app.handle(id)
+        app.handle(id)
     assert refused.value.field == "execution_id"
     assert refused.value.hint
     assert list(tmp_path.iterdir()) == []

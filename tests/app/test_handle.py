@@ -207,19 +207,19 @@ async def test_a_result_timeout_leaves_it_running(app: App) -> None:
         handle = await work.start()
         await gate.reached.wait()
         with pytest.raises(ResultTimeout, match=r"has not ended in 0\.0 s") as late:
-            await handle.result(timeout_seconds=0)
+            await handle.result(timeout=0)
         assert late.value.hint
         assert (await handle.status()).public_state is PublicState.ACTIVE
         assert not gate.cancelled.is_set()
         gate.opened.set()
-        assert await handle.result(timeout_seconds=30) == "in the end"
+        assert await handle.result(timeout=30) == "in the end"
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "soon"])
 async def test_a_bad_result_timeout_is_refused(app: App, bad: float) -> None:
-    handle = await app.handle(UNKNOWN)
+    handle = app.handle(UNKNOWN)
     with pytest.raises(InvalidInput) as refused:
-        await handle.result(timeout_seconds=bad)
+        await handle.result(timeout=bad)
     assert refused.value.field == "timeout_seconds"
     assert refused.value.hint
 
@@ -248,14 +248,14 @@ async def test_a_handle_can_be_had_again_from_its_id(app: App) -> None:
     async with running(app):
         started = await pair.start()
         assert await started.result() == (1, "x")
-        typed, plain = await app.handle(started.id, pair), await app.handle(started.id)
+        typed, plain = app.handle(started.id, pair), app.handle(started.id)
         assert await typed.result() == (1, "x")
         assert await plain.result() == [1, "x"]
         assert repr(plain) == f"Handle({started.id!r})"
 
 
 async def test_an_execution_that_does_not_exist_is_said_so_by_every_verb(app: App) -> None:
-    handle = await app.handle(UNKNOWN)
+    handle = app.handle(UNKNOWN)
     for call in (handle.result, handle.status, handle.cancel, handle.explain):
         with pytest.raises(ExecutionNotFound, match="not found") as missing:
             await call()
@@ -307,9 +307,9 @@ async def test_a_result_that_its_annotation_does_not_allow_is_named(app: App) ->
         named = await name.start()
         assert await named.result() == "three"
         # As if another version of the program had promised something else.
-        handle = await app.handle(named.id, count)
+        handle = app.handle(named.id, count)
         with pytest.raises(InvalidInput, match="Expected `int`, got `str`") as refused:
             await handle.result()
         assert refused.value.field == "result"
         assert "app.handle(id)" in refused.value.hint
-        assert await (await app.handle(handle.id)).result() == "three"
+        assert await app.handle(handle.id).result() == "three"

@@ -186,7 +186,7 @@ def test_an_app_outlives_its_event_loop(url: str) -> None:
         handles = await asyncio.gather(*(work.start(n) for n in range(20)))
         async with running(app):
             await asyncio.gather(*(handle.result() for handle in handles))
-            return await (await app.handle(id, work)).result()
+            return await app.handle(id, work).result()
 
     assert asyncio.run(collect(asyncio.run(submit()))) == 6
     assert asyncio.run(collect(asyncio.run(submit()))) == 6
@@ -329,6 +329,6 @@ def test_each_event_loop_has_a_client_of_its_own(url: str) -> None:
             mine = await app.connect()
             id = await (await parent.start(5)).result()
             assert await app.connect() is mine
-            return await (await app.handle(id, child)).result()
+            return await app.handle(id, child).result()
 
     assert asyncio.run(main()) == 5

@@ -65,7 +65,7 @@ async def test_a_member_is_found_by_its_name_in_any_process(url: str, key: str |
     async with running(first.app):
         run = await first.submit(key=key)
         assert await run["total"].result() == Total(3)
-        elsewhere = await other.flow_handle(run.id)
+        elsewhere = other.flow_handle(run.id)
         assert await elsewhere["left"].result() == 1
         # The task is not known there: plain JSON.
         assert await elsewhere["total"].result() == {"value": 3}
@@ -117,7 +117,9 @@ async def test_names_are_unique_in_a_graph(app: App) -> None:
     assert repr(other.add(sums.number.options(name="left"), 2)) == "Node('left')"
     first, second = await g.submit(), await other.submit()
     assert first["left"].id != second["left"].id
-    assert (await second.members()).names == {second["left"].id: "left"}
+    assert [(each.id, each.member) for each in await second.members()] == [
+        (second["left"].id, "left")
+    ]
 
 
 @on_memory
@@ -219,9 +221,9 @@ async def test_people_see_names(app: App) -> None:
     async with running(app):
         run = await g.submit()
         await gate.reached.wait()
-        page = await run.members()
-        assert sorted(page.names.values()) == ["gate", "left", "total"]
-        assert page.names[left.id] == "left"
+        named = {each.id: each.member for each in await run.members() if each.member}
+        assert sorted(named.values()) == ["gate", "left", "total"]
+        assert named[left.id] == "left"
         explained = await run["left"].explain()
         assert explained.member == "left"
         assert explained.sentence.endswith("executions it depends on, among them 'gate'")

@@ -59,7 +59,7 @@ async def test_a_lost_reply_to_a_start_makes_no_second_execution(
     faulty.plan.append(Fault(Verb.INSERT, 1, kind, times=2))
     id = await start(app, 1)
     assert await written(app) == (1, 1)
-    assert (await (await app.handle(id)).status()).public_state == "waiting"
+    assert (await app.handle(id).status()).public_state == "waiting"
 
 
 async def test_a_start_that_never_was_answered_can_be_made_again_by_its_key(
@@ -71,7 +71,7 @@ async def test_a_start_that_never_was_answered_can_be_made_again_by_its_key(
         await start(app, 1, key="order-1")
     again = await start(app, 1, key="order-1")
     assert await written(app) == (1, 1)
-    assert (await (await app.handle(again)).status()).public_state == "waiting"
+    assert (await app.handle(again).status()).public_state == "waiting"
 
 
 async def test_one_failed_call_fails_only_who_was_in_it(faulty: FaultyStore) -> None:

@@ -179,7 +179,7 @@ async def test_a_result_that_was_there_before_is_read(app: App) -> None:
         handle = await echo.start(3)
         assert await handle.result() == 3
     again = App(store=app.engine.store)
-    assert await (await again.handle(handle.id)).result() == 3
+    assert await again.handle(handle.id).result() == 3
     await again.close()
 
 

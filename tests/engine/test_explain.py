@@ -34,7 +34,7 @@ async def test_a_life_with_everything_in_it(desk: Desk) -> None:
     await desk.employ()
     assert await told(desk, id) == ("waiting", "worker", f"ready; the next free worker {takes}")
     await desk.engine.block(id, Reason.PAUSED_BY_OPERATOR)
-    paused = "paused by an operator; unblock it to go on"
+    paused = "paused by an operator; resume it to go on"
     assert await told(desk, id) == ("blocked_operator", "operator", paused)
     await desk.engine.unblock(id)
     grant = await desk.take(id, start=False)

@@ -32,7 +32,7 @@ async def test_a_drain_waits_for_everything_under_way(store: Store) -> None:
         for _ in range(16):
             await begun.acquire()
         asyncio.get_running_loop().call_soon(go_on.set)
-    again = [await app.handle(handle.id, work) for handle in handles]
+    again = [app.handle(handle.id, work) for handle in handles]
     assert [await handle.result(30) for handle in again] == list(range(16))
     await app.close()
 

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric.client import flow_handle
-from flowfabric.client.flow_handle import FlowHandle
-from flowfabric.client.results import Results
+from flowfabric.client.client import Client
 from flowfabric.core.flow.model import Edge, Flow, Group
 from flowfabric.core.ids import public_id
 from flowfabric.core.model import Execution
@@ -22,11 +21,11 @@ Read = Callable[[FlowDesk], Awaitable[object]]
 
 
 async def wait(desk: FlowDesk) -> Flow:
-    results = Results(desk.engine)
+    client = Client(desk.engine)
     try:
-        return await FlowHandle(FLOW, desk.engine, results).wait()
+        return await client.flow_handle(FLOW).wait()
     finally:
-        await results.close()
+        await client.close()
 
 
 ABOUT_THE_FLOW: dict[str, Read] = {

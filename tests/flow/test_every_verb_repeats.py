@@ -192,6 +192,17 @@ OVERSEEING: dict[str, Row] = {
         lambda e, _: e.unblock(SOLO, request=REQUEST),
         other=lambda e, _: e.unblock(SOLO),
     ),
+    "pause": Row(
+        waiting,
+        lambda e, _: e.pause(SOLO, request=REQUEST),
+        other=lambda e, _: e.block(SOLO, Reason.PAUSED_BY_POLICY, request=REQUEST),
+    ),
+    "resume": Row(
+        blocked,
+        lambda e, _: e.resume(SOLO, request=REQUEST),
+        other=lambda e, _: e.unblock(SOLO, request=REQUEST),
+    ),
+    "purge": Row(completed, lambda e, _: e.purge(SOLO), Verb.PURGE),
     "set_tags": Row(
         waiting,
         lambda e, _: e.set_tags(SOLO, {"demo.tenant": "acme"}, request=REQUEST),

@@ -53,12 +53,16 @@ class Room:
         self.flows = desk.engine.flows
         self.client = Client(desk.engine)
         self.handle = self.client.handle(HELD, bytes)
-        self.run = FlowHandle(FLOW, desk.engine, self.client.results)
+        self.run = self.client.flow_handle(FLOW)
 
 
 async def _waits(room: Room) -> object:
     (row,) = (await room.read.find(Query(limit=1))).items
     return await room.read.waits(row)
+
+
+async def _snapshots(room: Room) -> object:
+    return await room.read.snapshots((await room.read.find(Query(limit=1))).items)
 
 
 Read = Callable[[Room], Awaitable[object]]
@@ -82,7 +86,10 @@ READS: dict[type, dict[str, Read]] = {
         "waits": _waits,
         "eligibility": lambda room: room.read.eligibility(HELD),
         "find": lambda room: room.read.find(Query()),
+        "count": lambda room: room.read.count(Query()),
+        "lanes": lambda room: room.read.lanes(room.engine.namespace),
         "list_lanes": lambda room: room.read.list_lanes(),
+        "snapshots": _snapshots,
     },
     FlowReading: {
         "describe": lambda room: room.flows.read.describe(FLOW),
@@ -126,8 +133,10 @@ OTHERS: dict[type, set[str]] = {
     Reading: set(),
     FlowReading: set(),
     Flows: {"submit", "cancel", "wait_cancelled", "inputs", "known_inputs"},
-    Handle: {"id", "result", "cancel"},
-    FlowHandle: {"handle", "result", "wait", "cancel", "replay"},
+    Handle: {
+        *("id", "result", "wait", "cancel", "replay", "reprioritize", "pause", "resume"),
+    },
+    FlowHandle: {"id", "handle", "result", "wait", "cancel", "replay"},
     Client: {
         *("start", "start_many", "handle", "namespace", "now_ms", "mint_flow", "member_orders"),
         *("submit_flow", "flow_handle", "close"),

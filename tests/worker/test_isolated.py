@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -124,7 +125,7 @@ async def test_a_wrong_result_fails_the_attempt(app: App) -> None:
 
 async def test_arguments_that_it_cannot_read_are_handed_back(app: App) -> None:
     async with running(app):
-        call = cast("Task[..., object]", isolating.total).bind({"items": []}, ["1 EUR"])
+        call = cast("ff.Task[..., object]", isolating.total).bind({"items": []}, ["1 EUR"])
         wrong = msgspec.structs.replace(call.request, payload=b'{"basket":{},"prices":[]}')
         (handle,) = await app.start_many([msgspec.structs.replace(call, request=wrong)])
 

@@ -18,6 +18,12 @@ from flowfabric.cli.demo.command import demo
 from flowfabric.cli.exits import EXITS_TEXT, exit_code, known_error, sentence
 from flowfabric.cli.keeping import doctor, sweep, workers
 from flowfabric.cli.logs import LogFormat, LogLevel, configure
+from flowfabric.cli.operating.changing import cancel, purge, replay
+from flowfabric.cli.operating.listing import ps
+from flowfabric.cli.operating.pausing import lanes, pause, resume
+from flowfabric.cli.operating.running import run
+from flowfabric.cli.operating.showing import explain, show
+from flowfabric.cli.operating.tailing import tail
 from flowfabric.cli.worker import worker
 
 HELP = """FlowFabric: work that survives crashes, in Python.
@@ -26,6 +32,9 @@ HELP = """FlowFabric: work that survives crashes, in Python.
 Examples:
   ff demo                            watch a worker die and its work be finished
   ff worker shop:app                 run the tasks of an app
+  ff run shop:app add '[1, 2]'       run one task and print its result
+  ff ps --watch                      what has not ended
+  ff show ID                         attempts, tracebacks, events, or a flow as a tree
   ff db size                         what a store holds and takes
   ff doctor                          what is wrong, if anything
   ff --log-level info --log-format json demo
@@ -44,11 +53,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(worker)
-app.command()(workers)
-app.command()(sweep)
-app.command()(doctor)
+COMMANDS = (
+    demo,
+    worker,
+    run,
+    ps,
+    show,
+    explain,
+    tail,
+    cancel,
+    replay,
+    pause,
+    resume,
+    purge,
+    lanes,
+    workers,
+    doctor,
+    sweep,
+)
+for command in COMMANDS:
+    app.command()(command)
 app.add_typer(bench, hidden=True)
 app.add_typer(db)
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+# An id with a partition of three digits.
+ID_WIDTH = 40
+
+
 def is_terminal(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -35,12 +39,18 @@ def console_for(out: TextIO) -> Console:
     )
 
 
-def table_of(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Every text stays in its cell and in its line."""
+def table_of(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Sequence[str] = ()
+) -> Table:
+    """Every text stays in its cell and in its line. Columns named by `whole` are never shortened:
+    ids are there to be copied."""
     from rich import box
     from rich.table import Table
 
     table = Table(*map(one_line, titles), box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        if column.header in whole:
+            column.no_wrap, column.overflow, column.min_width = True, "fold", ID_WIDTH
     for row in rows:
         table.add_row(*map(one_line, row))
     return table

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from flowfabric.client.flow_handle import NO_DECODERS, Decoders, FlowHandle
-from flowfabric.client.handle import Handle
+from flowfabric.client.handle import Connect, Handle
 from flowfabric.client.results import Results
 from flowfabric.core.carried import Carrier, as_tags
 from flowfabric.core.duration import When
@@ -84,16 +84,26 @@ class Chance:
 class Client:
     """Submits and waits through one engine."""
 
-    def __init__(self, engine: Engine, carrier: Carrier | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        carrier: Carrier | None = None,
+        *,
+        connect: Connect | None = None,
+    ) -> None:
+        self.engine = engine
         self.results = Results(engine)
-        self._engine = engine
         self._carrier = carrier
+        self._connect: Connect = connect or self._here
         begin_here_and_in_children(self._begin)
 
     def _begin(self) -> None:
         self._submits: Batcher[Order, Submitted] = Batcher(self._submit, limit=BATCH_LIMIT)
         self._chance = Chance()
         self._minted = secrets.randbelow(1 << 16) * RUN_LENGTH
+
+    async def _here(self) -> Client:
+        return self
 
     async def start(self, request: Request, decode: Callable[[bytes], R]) -> Handle[R]:
         """Submit one; calls at the same time share one call to the store."""
@@ -120,7 +130,7 @@ class Client:
             orders = [self._new_order(request) for request, _ in batch]
             self.results.expect([order.id for order in orders])
             try:
-                answers = await self._engine.submit(orders)
+                answers = await self.engine.submit(orders)
             except BaseException:
                 self.results.forget([order.id for order in orders])
                 raise
@@ -136,16 +146,16 @@ class Client:
         return handles
 
     def handle(self, id: ExecutionId, decode: Callable[[bytes], R]) -> Handle[R]:
-        return Handle(id, self._engine, self.results, decode)
+        return Handle(id, self._connect, decode)
 
     # -- flows ------------------------------------------------------------------------------
 
     @property
     def namespace(self) -> str:
-        return self._engine.namespace
+        return self.engine.namespace
 
     def now_ms(self) -> int:
-        return self._engine.clock.now_ms()
+        return self.engine.clock.now_ms()
 
     def mint_flow(self, key: str | None) -> FlowId:
         """A new flow, or the one that this key always means."""
@@ -171,7 +181,7 @@ class Client:
         for place, request in enumerate(requests):
             if request.name:
                 uuids[place] = named_uuid(flow, request.name)
-        begin = execution_id(flow_partition(flow, self._engine.counts), "")
+        begin = execution_id(flow_partition(flow, self.engine.counts), "")
         return [
             self._order(request, ExecutionId(begin + uuid), now_ms)
             for request, uuid in zip(requests, uuids, strict=True)
@@ -184,27 +194,34 @@ class Client:
         self.results.expect(members)
         made = None
         try:
-            made = await self._engine.flows.submit(plan)
+            made = await self.engine.flows.submit(plan)
         finally:
             if made is None or not made.created:
                 self.results.forget(members)
-        return FlowHandle(plan.id, self._engine, self.results, members, named=named)
+        return self.flow_handle(plan.id, members, named)
 
-    def flow_handle(self, id: FlowId) -> FlowHandle:
-        return FlowHandle(id, self._engine, self.results)
+    def flow_handle(
+        self,
+        id: FlowId,
+        members: Sequence[ExecutionId] = (),
+        named: Decoders = NO_DECODERS,
+    ) -> FlowHandle:
+        return FlowHandle(
+            id, self._connect, members, named=named, counts=lambda: self.engine.counts
+        )
 
     async def flows(self, query: FlowQuery) -> FlowPage:
         """A page of flows in the order of their ids; of this namespace unless another is named."""
         if query.namespace is None:
             query = msgspec.structs.replace(query, namespace=self.namespace)
-        return await self._engine.flows.read.find(query)
+        return await self.engine.flows.read.find(query)
 
     async def close(self) -> None:
         await self._submits.drain()
         await self.results.close()
 
     async def _submit(self, orders: Sequence[Order]) -> Sequence[Submitted | Exception]:
-        return await self._engine.submit(orders)
+        return await self.engine.submit(orders)
 
     def _handle(
         self, order: Order, submitted: Submitted, decode: Callable[[bytes], R]
@@ -223,7 +240,7 @@ class Client:
         delay, deadline = request.delay, request.deadline
         return Order(
             id=id,
-            namespace=self._engine.namespace,
+            namespace=self.engine.namespace,
             lane=request.lane,
             kind=request.kind,
             payload=request.payload,
@@ -243,12 +260,12 @@ class Client:
 
     def _mint(self, key: str | None, now_ms: int) -> ExecutionId:
         """With a key its partition follows from the key; else runs of ids share a partition."""
-        counts = self._engine.counts
+        counts = self.engine.counts
         if key is None:
             self._minted += 1
             partition = run_partition(self._minted, counts)
         else:
-            partition = key_partition(Namespace(self._engine.namespace), key, counts)
+            partition = key_partition(Namespace(self.engine.namespace), key, counts)
         return execution_id(partition, uuid7(now_ms, self._chance.bits()))
 
 

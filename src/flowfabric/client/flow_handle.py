@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from flowfabric.client.handle import Handle
+from flowfabric.client.handle import Connect, Desk, Handle
+from flowfabric.client.listing import Listing
 from flowfabric.client.member_handle import MemberHandle, MemberName
 from flowfabric.client.plain import decode_plain
 from flowfabric.client.public_ids import shown
-from flowfabric.client.results import Results
 from flowfabric.core import names
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
 from flowfabric.core.flow.cancel import CANCELLED
 from flowfabric.core.flow.model import CancelPolicy, Flow
 from flowfabric.core.flow.summary import FlowSnapshot
-from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts, parse_execution_id
 from flowfabric.core.model import Event
 from flowfabric.core.states import PublicState, State
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flow_cancelling import Backlog, FlowCancel
 from flowfabric.engine.flows import Picture
-from flowfabric.engine.reading import Page
+from flowfabric.engine.reading import Snapshot
 from flowfabric.errors import ResultTimeout
 
 # How often one who waits looks whether the flow can end at all.
 LOOK_SECONDS = 5.0
+PAGE = 500
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -53,17 +54,25 @@ class FlowHandle:
     def __init__(
         self,
         id: FlowId,
-        engine: Engine,
-        results: Results,
+        connect: Connect,
         members: Sequence[ExecutionId] = (),
         *,
+        counts: Callable[[], PartitionCounts],
         named: Decoders = NO_DECODERS,
     ) -> None:
-        self.id = id
-        self._engine = engine
-        self._results = results
+        self._id = id
+        self._connect = connect
         self._members = tuple(members)
+        self._counts = counts
         self._named = named
+
+    @property
+    def id(self) -> FlowId:
+        """A UUID."""
+        return self._id
+
+    async def _engine(self) -> Engine:
+        return (await self._connect()).engine
 
     def __repr__(self) -> str:
         return f"FlowHandle({self.id!r})"
@@ -76,57 +85,64 @@ class FlowHandle:
         """
         found = MemberName(self.id, names.member_name(name))
         decode = self._named.get(found.name, decode_plain)
-        return MemberHandle(found, self._engine, self._results, decode)
+        return MemberHandle(found, self._connect, decode, counts=self._counts)
 
     def handle(self, node: Member[R]) -> Handle[R]:
         """The handle of one member."""
-        return Handle(parse_execution_id(node.id), self._engine, self._results, node.decode)
+        return Handle(parse_execution_id(node.id), self._connect, node.decode)
 
-    async def result(self, node: Member[R], timeout_seconds: float | None = None) -> R:
+    async def result(self, node: Member[R], timeout: Span | None = None) -> R:
         """Wait for one member. Returns what it returned, or raises how else it ended."""
-        return await self.handle(node).result(timeout_seconds)
+        return await self.handle(node).result(timeout)
 
-    async def wait(self, timeout_seconds: float | None = None) -> Flow:
+    async def wait(self, timeout: Span | None = None) -> Flow:
         """Until every member has ended, however; answers the flow with its counters.
 
         Members are those that the flow was submitted with, or that it has now. A record of the
         flow that cannot be read is `Corrupt`: it may keep the flow from ever ending.
         """
-        limit = None
-        if timeout_seconds is not None:
-            limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
+        limit = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        desk = await self._connect()
         try:
             async with asyncio.timeout(limit):
-                members = self._members or await self._engine.flows.members(self.id)
-                await self._all_ended(members)
+                members = self._members or await desk.engine.flows.members(self.id)
+                await self._all_ended(desk, members)
         except TimeoutError:
-            raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
-        return await self._engine.flows.counted(self.id)
+            raise ResultTimeout(
+                f"flow {self.id} has not ended in {limit} s",
+                hint="it goes on; wait again, or ask `status` which members are left",
+            ) from None
+        return await desk.engine.flows.counted(self.id)
 
-    async def _all_ended(self, members: Sequence[ExecutionId]) -> None:
-        ends = asyncio.gather(*(self._results.wait(id) for id in members))
+    async def _all_ended(self, desk: Desk, members: Sequence[ExecutionId]) -> None:
+        ends = asyncio.gather(*(desk.results.wait(id) for id in members))
         try:
             while not (await asyncio.wait([ends], timeout=LOOK_SECONDS))[0]:
-                await self._engine.flows.require_readable(self.id)
+                await desk.engine.flows.require_readable(self.id)
             await ends
         finally:
             ends.cancel()
 
     async def status(self) -> FlowSnapshot:
         """The flow as it is now: what its members make of it, how many are in which state."""
-        return await self._engine.flows.status(self.id)
+        return await (await self._engine()).flows.status(self.id)
 
-    async def members(
-        self, *, states: Iterable[State | str] = (), after: str = "", limit: int = 100
-    ) -> Page:
-        """A page of its members in these states (none: in all), in the order of their ids."""
+    def members(self, *, states: Iterable[State | str] = ()) -> Listing[Snapshot]:
+        """Its members in these states (none: in all), in the order of their ids."""
         wanted = tuple(word(State, each, "states") for each in states)
-        read = self._engine.flows.read
-        return shown(await read.members(self.id, states=wanted, after=after, limit=limit))
+        return Listing(lambda: self._member_pages(wanted))
+
+    async def _member_pages(self, states: tuple[State, ...]) -> AsyncIterator[list[Snapshot]]:
+        engine = await self._engine()
+        after: str | None = ""
+        while after is not None:
+            page = await engine.flows.read.members(self.id, states=states, after=after, limit=PAGE)
+            yield [shown(each) for each in await engine.read.snapshots(page.items)]
+            after = page.cursor
 
     async def graph(self) -> Picture:
         """Members, edges and groups as they are now."""
-        return shown(await self._engine.flows.picture(self.id))
+        return shown(await (await self._engine()).flows.picture(self.id))
 
     async def cancel(
         self,
@@ -145,12 +161,12 @@ class FlowHandle:
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
         wanted = word(CancelPolicy, policy, "policy")
-        done = await self._engine.flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
+        done = await (await self._engine()).flows.cancel(self.id, wanted, reason, wait_ms=wait_ms)
         return shown(done)
 
     async def backlog(self) -> Backlog:
         """What its cancel has to do yet: who is owed one, how many have acknowledged."""
-        return shown(await self._engine.flows.backlog(self.id))
+        return shown(await (await self._engine()).flows.backlog(self.id))
 
     async def replay(
         self,
@@ -162,11 +178,10 @@ class FlowHandle:
     ) -> PublicState:
         """Run a member again that has ended; `downstream`, with all that depended on its end.
 
-        Whoever repeats the call after an error passes the same `request` to both: then it runs
-        again once.
+        To repeat the call after an error, pass the same `request` to both: then it runs again once.
         """
-        return await self._engine.replay(node.id, reason, downstream=downstream, request=request)
+        return await self.handle(node).replay(reason, downstream=downstream, request=request)
 
-    async def events(self, node: Member[object]) -> list[Event]:
+    def events(self, node: Member[object]) -> Listing[Event]:
         """What happened to one member so far, oldest first."""
-        return await self.handle(node).events()
+        return self.handle(node).events()

@@ -11,12 +11,10 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from flowfabric.client.handle import Handle
-from flowfabric.client.results import Results
+from flowfabric.client.handle import Connect, Handle
 from flowfabric.core.flow.member_names import named_id
-from flowfabric.core.ids import FlowId
+from flowfabric.core.ids import ExecutionId, FlowId, PartitionCounts
 from flowfabric.core.model import Event
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import ExecutionNotFound
 
 P = ParamSpec("P")
@@ -37,22 +35,28 @@ class MemberHandle(Handle[R_co]):
     def __init__(
         self,
         member: MemberName,
-        engine: Engine,
-        results: Results,
+        connect: Connect,
         decode: Callable[[bytes], R_co],
+        *,
+        counts: Callable[[], PartitionCounts],
     ) -> None:
-        super().__init__(named_id(*member, engine.counts), engine, results, decode)
+        super().__init__(named_id(*member, counts()), connect, decode)
         self.member = member
+        self._counts = counts
+
+    @property
+    def _id(self) -> ExecutionId:
+        """How many partitions a store has is known when it is open."""
+        return named_id(*self.member, self._counts())
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r}, name={self.member.name!r})"
 
-    async def events(self) -> list[Event]:
-        """What happened to it so far, oldest first."""
-        found = await super().events()
-        if not found:
+    async def _read_events(self, after: str) -> list[Event]:
+        found = await super()._read_events(after)
+        if not found and not after:
             # Of an execution that is there something is always logged, until it is trimmed.
-            await self._engine.read.load(self.id)
+            await (await self._connect()).engine.read.load(self._id)
         return found
 
 
@@ -79,5 +83,5 @@ def _by_name(verb: Verb[P, R]) -> Verb[P, R]:
 
 
 for _name, _verb in inspect.getmembers(MemberHandle, inspect.iscoroutinefunction):
-    if not _name.startswith("_"):
+    if not _name.startswith("_") or _name.startswith("_read_"):
         setattr(MemberHandle, _name, _by_name(_verb))

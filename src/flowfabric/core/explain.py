@@ -95,7 +95,7 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
         case State.ACTIVE:
             return _active(row, now_ms)
         case State.BLOCKED_OPERATOR:
-            return _Why("paused by an operator; unblock it to go on", "operator")
+            return _Why("paused by an operator; resume it to go on", "operator")
         case State.BLOCKED_LANE:
             return _Why("paused by policy; unblock it to go on", "operator")
         case State.BLOCKED_DEPENDENCIES:

@@ -35,6 +35,7 @@ from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
     InvalidInput,
+    Refused,
     ReplaysExhausted,
 )
 
@@ -272,6 +273,19 @@ def unblock(row: Execution, now_ms: int, expected: Reason | None = None) -> Tran
     patch = _gates(facts, now_ms)
     line = LogLine("unblocked", {"reason": shown})
     return Transition(row.id, observed(row), Writer.ENGINE, patch, line, route=row.route)
+
+
+def purge(row: Execution, now_ms: int) -> Transition:
+    """Let a finished execution go before its retention is over."""
+    if row.state not in TERMINAL:
+        raise ExecutionNotTerminal(f"execution {row.id} is {row.state}")
+    if row.flow:
+        raise Refused(
+            f"execution {row.id} is a member of flow {row.flow}",
+            hint="members are deleted with their flow, after its retention",
+        )
+    patch: dict[str, Value] = {"purge_ms": now_ms}
+    return Transition(row.id, observed(row), Writer.ENGINE, patch)
 
 
 def _shown_block(row: Execution) -> Reason | None:

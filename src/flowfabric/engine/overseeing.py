@@ -15,20 +15,23 @@ from flowfabric.core.ids import ExecutionId, FlowId, parse_execution_id
 from flowfabric.core.model import Execution, Lease, Want
 from flowfabric.core.operator import ExpireReason, RevokeOutcome, Source
 from flowfabric.core.requests import Request
+from flowfabric.core.retention import Departure, Purge, Purged
 from flowfabric.core.states import PUBLIC, LaneState, PublicState, Reason, State
 from flowfabric.core.transition import Transition
-from flowfabric.engine.conflict import Decide, Done, decide_and_commit
+from flowfabric.engine.conflict import Decide, Done, decide_and_commit, persistently
 from flowfabric.engine.flows import Flows
 from flowfabric.engine.lanes import Lanes
 from flowfabric.engine.reading import Reading
 from flowfabric.engine.requesting import requested
-from flowfabric.errors import ExecutionNotFound
+from flowfabric.errors import Conflict, ExecutionNotFound, Refused
 from flowfabric.store.clock import FollowingClock
 from flowfabric.store.protocol import Store
 
 T = TypeVar("T")
 
 OPERATOR = "operator"
+# Each call to the store removes at most 5,000 entries.
+PURGE_PAGES = 1_000
 
 
 class Overseeing:
@@ -166,6 +169,24 @@ class Overseeing:
             lambda row, now_ms: operator.unblock(row, now_ms, expected),
         )
 
+    async def pause(
+        self, id: ExecutionId, reason: str = "", *, request: str | None = None
+    ) -> PublicState:
+        """Keep it from starting until `resume`; refused while it runs and after its end."""
+        return await self.block(id, Reason.PAUSED_BY_OPERATOR, detail=reason, request=request)
+
+    async def resume(self, id: ExecutionId, *, request: str | None = None) -> PublicState:
+        """Undo `pause`; what is not paused is answered as it is."""
+        return await self._change(
+            id,
+            requested(request, "resume", id),
+            lambda row, now_ms: (
+                operator.unblock(row, now_ms, Reason.PAUSED_BY_OPERATOR)
+                if row.paused
+                else PUBLIC[row.state]
+            ),
+        )
+
     async def set_tags(
         self, id: str, tags: Mapping[str, str], *, request: str | None = None
     ) -> int:
@@ -183,6 +204,31 @@ class Overseeing:
             request=requested(request, "set_tags", id, checked),
         )
         return len(checked)
+
+    async def purge(self, id: ExecutionId) -> None:
+        """Delete a finished execution with all that is kept beside it, before its retention is
+        over. One whose idempotency key still counts stays until that ends; what is not there is
+        gone already."""
+        try:
+            await self._decide(id, requested(None, "purge", id), operator.purge)
+        except ExecutionNotFound:
+            return
+        for _ in range(PURGE_PAGES):
+            loaded = (await self.store.load(Want(ids=[parse_execution_id(id)])))[0]
+            if loaded is None:
+                return
+            await self._purge_page(Departure(loaded.head.id, loaded.head.rev))
+        raise Conflict(f"execution {id} kept changing while it was deleted")
+
+    async def _purge_page(self, seen: Departure) -> None:
+        async def once(_: bool) -> Purged:
+            return await self.store.purge(Purge(now_ms=self.clock.now_ms(), executions=[seen]))
+
+        if seen.id in (await persistently(self.clock, once)).kept:
+            raise Refused(
+                f"the idempotency key of execution {seen.id} still counts",
+                hint="it is deleted when the key's window is over",
+            )
 
     async def set_lane(self, name: str, state: LaneState) -> None:
         """Pause, resume, drain or disable a lane. Other processes follow within a second."""

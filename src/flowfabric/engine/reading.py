@@ -40,6 +40,7 @@ from flowfabric.core.states import (
     vector,
 )
 from flowfabric.engine.attempt_reading import attempt_records, failure_of
+from flowfabric.engine.lane_reading import LaneRecord, lane_records
 from flowfabric.engine.lanes import SERVING, Lanes
 from flowfabric.engine.looking import look_at_whole
 from flowfabric.engine.registry import Registry
@@ -251,6 +252,19 @@ class Reading:
         rows = await self._store.find(msgspec.structs.replace(query, limit=limit + 1))
         cursor = rows[limit - 1].id if len(rows) > limit else None
         return Page([without_token(row) for row in rows[:limit]], cursor)
+
+    async def count(self, query: Query) -> int:
+        """How many executions fit, whatever the limit."""
+        return await self._store.count(query)
+
+    async def lanes(self, namespace: str) -> list[LaneRecord]:
+        """Every lane with its state, and what is ready in it in this namespace."""
+        return await lane_records(self._store, namespace)
+
+    async def snapshots(self, heads: Sequence[Execution]) -> list[Snapshot]:
+        """Executions of a page as people see them, with their tags."""
+        tags = await self.tags_of([head.id for head in heads]) if heads else {}
+        return [snapshot(Loaded(head, tags=tags.get(head.id, {}))) for head in heads]
 
     async def list_lanes(self, after: str = "", limit: int = PAGE_LIMIT) -> LanePage:
         """A page of lanes in order of their names."""

@@ -7,29 +7,34 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from flowfabric.app.sync import SyncApp
 from flowfabric.client.client import Client, Request
+from flowfabric.client.finding import Found, States, conditions
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
+from flowfabric.client.listing import Listing
+from flowfabric.client.pages import flow_pages, lane_pages, worker_pages
 from flowfabric.client.plain import decode_plain
 from flowfabric.core import names
 from flowfabric.core.carried import Carrier
 from flowfabric.core.duration import Span, duration_ms
 from flowfabric.core.exact import word
-from flowfabric.core.flow.model import FlowState
+from flowfabric.core.flow.model import Flow, FlowState
 from flowfabric.core.flow.views import FlowQuery
 from flowfabric.core.ids import parse_execution_id, parse_flow_id
 from flowfabric.core.policy import RetryPolicy
 from flowfabric.core.registry import WorkerRecord
 from flowfabric.engine.duties import Duties
 from flowfabric.engine.engine import LEASE_TTL_FLOOR_MS, Engine
-from flowfabric.engine.flow_reading import FlowPage
 from flowfabric.engine.intervals import Intervals, seconds_of
 from flowfabric.engine.janitor import CHORES, NO_INTERVALS
+from flowfabric.engine.lane_reading import LaneRecord
 from flowfabric.engine.supervisor import Health
 from flowfabric.errors import InvalidInput, Refused
 from flowfabric.forking import begin_here_and_in_children
@@ -97,6 +102,7 @@ class App:
         self._retention = retention_policy(retention)
         self._carrier = carrier
         self._intervals = dict(intervals)
+        self.sync = SyncApp(self)
         seconds_of(self._intervals, CHORES)
         begin_here_and_in_children(self._begin)
 
@@ -107,6 +113,7 @@ class App:
         self._is_open = False
         self._duties: Duties | None = None
         self._is_running = False
+        self._working_in: asyncio.AbstractEventLoop | None = None
         self._is_stopping = False
         self._halted = asyncio.Event()
 
@@ -186,6 +193,11 @@ class App:
             return Register(self._definitions, one_name(function, name), terms, isolate)
         return self._definitions.add(name, function, terms, isolate)
 
+    @property
+    def tasks(self) -> Mapping[str, Task[..., object]]:
+        """The tasks of this app by their names."""
+        return MappingProxyType(self._definitions.tasks)
+
     def graph(
         self,
         name: str,
@@ -211,57 +223,81 @@ class App:
         return await client.start_many(requests)
 
     @overload
-    async def handle(self, id: str) -> Handle[object]: ...
+    def handle(self, id: str) -> Handle[object]: ...
     @overload
-    async def handle(self, id: str, task: Task[..., R]) -> Handle[R]: ...
+    def handle(self, id: str, task: Task[..., R]) -> Handle[R]: ...
 
-    async def handle(self, id: str, task: Task[..., R] | None = None) -> Handle[R] | Handle[object]:
+    def handle(self, id: str, task: Task[..., R] | None = None) -> Handle[R] | Handle[object]:
         """The handle of an execution that was started elsewhere or earlier.
 
         With its task the result has the task's types, without it is plain JSON.
         """
         checked = parse_execution_id(id)
-        client = await self.connect()
-        return client.handle(checked, task.handler.result.decode if task else decode_plain)
+        if task is None:
+            return Handle(checked, self.connect, decode_plain)
+        return Handle(checked, self.connect, task.handler.result.decode)
 
-    async def flow_handle(self, id: str) -> FlowHandle:
+    def flow_handle(self, id: str) -> FlowHandle:
         """The handle of a flow that was submitted elsewhere or earlier."""
-        return (await self.connect()).flow_handle(parse_flow_id(id))
+        return FlowHandle(parse_flow_id(id), self.connect, counts=lambda: self.engine.counts)
 
-    async def flows(
+    # -- listing ----------------------------------------------------------------------------
+
+    def find(
+        self,
+        *,
+        state: States | None = None,
+        task: str | None = None,
+        lane: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | Span | None = None,
+        flow: str | None = None,
+    ) -> Found:
+        """Executions of this namespace that match every condition, in the order of their ids:
+        `async for e in app.find(state="failed", since="1h")`; `await` collects them in a list.
+
+        `state`: a word of `PublicState`, or several. `since`: submitted within a span, or since a
+        datetime with a time zone. `flow`: members of this flow. The answer also counts, cancels,
+        replays and purges what matches.
+        """
+        wanted = conditions(state=state, task=task, lane=lane, tags=tags, since=since, flow=flow)
+        return Found(self.connect, wanted)
+
+    def flows(
         self,
         *,
         name: str | None = None,
         state: FlowState | str | None = None,
         namespace: str | None = None,
-        after: str = "",
-        limit: int = 100,
-    ) -> FlowPage:
-        """A page of flows in the order of their ids, which is that of their beginning.
+    ) -> Listing[Flow]:
+        """Flows in the order of their ids, which is that of their beginning.
 
         `state`: `open` or `cancelled`; a flow whose members have all ended is open for more.
-        `namespace`: another than the app's own. `after`: the `cursor` of the page before.
+        `namespace`: another than the app's own.
         """
+        space = self.engine.namespace if namespace is None else namespace
         query = FlowQuery(
-            namespace=None if namespace is None else names.namespace_name(namespace),
+            namespace=names.namespace_name(space),
             name=name,
             states=() if state is None else (word(FlowState, state, "state"),),
-            after=after,
-            limit=limit,
         )
-        return await (await self.connect()).flows(query)
+        return Listing(lambda: flow_pages(self.connect, query))
 
-    async def workers(self) -> list[WorkerRecord]:
+    def workers(self) -> Listing[WorkerRecord]:
         """The live workers of this namespace: where each runs, what it serves, how busy it is."""
-        await self.connect()
-        return await self.engine.registry.live(self.engine.namespace)
+        return Listing(lambda: worker_pages(self.connect))
+
+    def lanes(self) -> Listing[LaneRecord]:
+        """The lanes of this store with their states, and what is ready in each in this namespace:
+        how much, and how old the oldest is."""
+        return Listing(lambda: lane_pages(self.connect))
 
     async def connect(self) -> Client:
         """Open the store, once. Starting a task does this by itself."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = Client(self.engine, self._carrier)
+            client = self._clients[loop] = Client(self.engine, self._carrier, connect=self.connect)
             self._openings[loop] = asyncio.Lock()
             self._forget_closed_loops()
         if not self._is_open:
@@ -303,6 +339,16 @@ class App:
         self._is_open = False
         await self.engine.close()
 
+    async def _leave(self) -> None:
+        """Let go of what this event loop uses; of the store as well, if nothing else uses it."""
+        here = asyncio.get_running_loop()
+        self._openings.pop(here, None)
+        if client := self._clients.pop(here, None):
+            await client.close()
+        self._forget_closed_loops()
+        if not self._clients and not self._is_running:
+            await self._close()
+
     # -- running ----------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -335,6 +381,7 @@ class App:
         if self._is_running:
             raise Refused("this app is running already", hint="run it once per process")
         self._is_running = True
+        self._working_in = asyncio.get_running_loop()
         self._duties = duties
         duties.start()
         working = asyncio.create_task(worker_.run(), name="flowfabric-worker")
@@ -349,8 +396,13 @@ class App:
             finally:
                 self._duties = None
                 self._is_running = self._is_stopping = False
+                self._working_in = None
                 await self._close()
         working.result()
+
+    def _is_running_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the worker of this app runs in this event loop now."""
+        return self._working_in is loop
 
     def health(self) -> list[Health]:
         """How each background duty of this process is; none while the app is not running."""
