@@ -220,7 +220,7 @@ async def test_a_bad_result_timeout_is_refused(app: App, bad: float) -> None:
     handle = app.handle(UNKNOWN)
     with pytest.raises(InvalidInput) as refused:
         await handle.result(timeout=bad)
-    assert refused.value.field == "timeout_seconds"
+    assert refused.value.field == "timeout"
     assert refused.value.hint
 
 

@@ -97,6 +97,9 @@ async def test_every_verb_names_the_member_that_is_not_there(app: App) -> None:
     assert len(verbs) >= 6
     for name in verbs:
         with pytest.raises(ExecutionNotFound, match="has no member 'nope'"):
+            await getattr(run["nope"], name)(*([5] if name == "reprioritize" else []))
+    for name in ("attempts", "events"):
+        with pytest.raises(ExecutionNotFound, match="has no member 'nope'"):
             await getattr(run["nope"], name)()
     assert isinstance(run["nope"], MemberHandle)
     for no_name in (5, "", "a b"):

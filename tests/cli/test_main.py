@@ -44,6 +44,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("sweep",),
     ("worker",),
     ("workers",),
+    *((name,) for name in ("run", "ps", "show", "explain", "tail", "cancel", "replay")),
+    *((name,) for name in ("pause", "resume", "purge", "lanes")),
 ]
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
 from types import MappingProxyType
 from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from flowfabric.app.signals import signals_set
 from flowfabric.app.sync import SyncApp
 from flowfabric.client.client import Client, Request
 from flowfabric.client.finding import Found, States, conditions
@@ -425,7 +424,7 @@ class App:
         # A new one each time: an event belongs to the event loop that first waits for it.
         self._halted = asyncio.Event()
         async with self.running(lanes=lanes, worker=worker, concurrency=concurrency):
-            with _signals(self._halted):
+            with signals_set(self._halted):
                 await self._halted.wait()
 
 
@@ -439,34 +438,6 @@ async def _ended(working: asyncio.Task[None], stopping: Coroutine[None, None, ob
             each.cancel()
         await asyncio.wait(both)
         raise
-
-
-@contextmanager
-def _signals(stopped: asyncio.Event) -> Iterator[None]:
-    """Set the event on the first SIGTERM or SIGINT; a second one ends the process at once.
-
-    Outside the main thread there are no signals. A forked child inherits what handles them here,
-    and gives them back to what handled them before.
-    """
-    loop, process = asyncio.get_running_loop(), os.getpid()
-    is_main = threading.current_thread() is threading.main_thread()
-    caught = (signal.SIGTERM, signal.SIGINT) if is_main else ()
-    before = {number: signal.getsignal(number) for number in caught}
-
-    def heed(number: int, _: object) -> None:
-        if os.getpid() == process:
-            loop.call_soon_threadsafe(stopped.set)
-        else:
-            signal.signal(number, before[signal.Signals(number)])
-            signal.raise_signal(number)
-
-    for number in caught:
-        signal.signal(number, heed)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _text(value: object, field: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # An id with a partition of three digits.
 ID_WIDTH = 40
+FILE_WIDTH = 240
 
 
 def is_terminal(out: TextIO) -> bool:
@@ -34,8 +35,15 @@ def console_for(out: TextIO) -> Console:
     """Colours only in a terminal that wants them; text is never read as markup."""
     from rich.console import Console
 
+    is_shown = is_terminal(out)
     return Console(
-        file=out, force_terminal=is_terminal(out), markup=False, highlight=False, emoji=False
+        file=out,
+        force_terminal=is_shown,
+        # Lines that go into a file or another program are not folded at some terminal's width.
+        width=None if is_shown or "COLUMNS" in os.environ else FILE_WIDTH,
+        markup=False,
+        highlight=False,
+        emoji=False,
     )
 
 

@@ -16,9 +16,10 @@ from rich.tree import Tree
 from flowfabric.app import App
 from flowfabric.cli.operating.texts import STYLES, ago, clock
 from flowfabric.cli.terminal import console_for, table_of
+from flowfabric.core.flow.member_names import name_in
 from flowfabric.core.flow.model import Edge
 from flowfabric.core.flow.summary import FlowSnapshot
-from flowfabric.core.ids import ExecutionId
+from flowfabric.core.ids import ExecutionId, parse_execution_id
 from flowfabric.core.model import Execution
 from flowfabric.core.states import PUBLIC
 from flowfabric.printing import one_line
@@ -34,7 +35,7 @@ class SeenFlow(msgspec.Struct, frozen=True, kw_only=True):
     flow: FlowSnapshot
     members: list[Execution]
     edges: list[Edge]
-    names: dict[ExecutionId, str]
+    names: dict[str, str]
 
 
 async def read(app: App, id: str) -> SeenFlow:
@@ -107,7 +108,7 @@ def _upstreams(edges: Sequence[Edge]) -> Mapping[ExecutionId, list[ExecutionId]]
     return found
 
 
-def _line(member: Execution, also: Sequence[ExecutionId], names: Mapping[ExecutionId, str]) -> Text:
+def _line(member: Execution, also: Sequence[ExecutionId], names: Mapping[str, str]) -> Text:
     state = PUBLIC[member.state]
     text = Text(one_line(names.get(member.id) or member.kind))
     text.append(f"  {state}", style=STYLES.get(state, "dim")).append(f"  {member.id}", style="dim")
@@ -117,9 +118,8 @@ def _line(member: Execution, also: Sequence[ExecutionId], names: Mapping[Executi
     return text
 
 
-async def member_names(app: App, ids: Sequence[ExecutionId]) -> dict[ExecutionId, str]:
-    """The names that members were given; nothing for one without."""
-    from flowfabric.core.flow.member_names import TAG
-
-    tags = await app.engine.read.tags_of(ids) if ids else {}
-    return {id: found[TAG] for id, found in tags.items() if TAG in found}
+async def member_names(app: App, ids: Sequence[str]) -> dict[str, str]:
+    """The names that members were given, by the ids that people see; nothing for one without."""
+    stored = {parse_execution_id(id): id for id in ids}
+    tags = await app.engine.read.tags_of(list(stored)) if stored else {}
+    return {stored[id]: name_in(found) for id, found in tags.items() if name_in(found)}

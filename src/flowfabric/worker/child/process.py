@@ -7,7 +7,6 @@ child has started, and no signal of a terminal that is meant for the worker reac
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from importlib import import_module
 import msgspec
 
 from flowfabric.forking import close_in_children, keep_in_children
+from flowfabric.loggers import logger_of
 from flowfabric.worker.child.importing import import_path, main_place
 from flowfabric.worker.child.messages import (
     HEAD_BYTES,
@@ -31,7 +31,7 @@ from flowfabric.worker.child.messages import (
 )
 from flowfabric.worker.child.setting import BOOT, Setting
 
-logger = logging.getLogger("flowfabric.worker")
+logger = logger_of("flowfabric.worker")
 
 # How long a process may take to end by itself when it is asked to, and how long the system may.
 GRACE_SECONDS = 2.0
