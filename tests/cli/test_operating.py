@@ -86,7 +86,8 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(NAMESPACE_VARIABLE, raising=False)
+    for name in (NAMESPACE_VARIABLE, "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(STORE_VARIABLE, "sqlite:///flows.db")
     (tmp_path / "operated_shop.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "operated_shop", raising=False)

@@ -404,8 +404,7 @@ class MemoryStore:
             alone = [row.id for row in rows if row.id not in kept]
             members = self._flows.departing_members(purge)
             left = self._entries.remove([*alone, *members], purge.entries)
-            alone = [id for id in alone if id not in left]
-            members = [id for id in members if id not in left]
+            alone, members = ([id for id in some if id not in left] for some in (alone, members))
             flows = self._flows.remove(purge, members)
             self._remove({*alone, *members})
             self._rows |= {id: patched(self._rows[id], {}) for id in left}
