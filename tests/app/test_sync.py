@@ -174,7 +174,9 @@ PAIRS: list[tuple[type, type]] = [
     (Found, SyncFound),
 ]
 # What is about definitions, or about the event loop of the caller.
-ASYNC_ONLY = {ff.App: {"task", "tasks", "graph", "sync", "connect", "health", "work"}}
+ASYNC_ONLY: dict[type, set[str]] = {
+    ff.App: {"task", "tasks", "graph", "sync", "connect", "health", "work"}
+}
 # `task.start` and `graph.submit` are verbs of what they start.
 SYNC_ONLY = {"start", "submit"}
 
