@@ -65,6 +65,33 @@ local function as_score(text)
   return text == '' and '' or whole(tonumber(text))
 end
 
+local KEYS_FEW = 8
+
+-- Add the places of keys that are there; where few of many are, whole groups are passed over.
+local function add_present(places, keys, first, last)
+  local size = last - first + 1
+  local count = size
+  if size > KEYS_FEW then
+    count = size <= CELLS_MAX and call('EXISTS', unpack(keys, first, last)) or 1
+  end
+  if count > 0 and count * 4 < size then
+    local middle = math.floor((first + last) / 2)
+    add_present(places, keys, first, middle)
+    add_present(places, keys, middle + 1, last)
+    return
+  end
+  for place = first, count > 0 and last or 0 do
+    places[#places + 1] = place
+  end
+end
+
+-- The places of keys that are there, and of some others.
+local function present(keys)
+  local places = {}
+  add_present(places, keys, 1, #keys)
+  return places
+end
+
 -- Begin to look: while a slot migrates, looking for a key that never exists raises here.
 local function visit(base)
   if is_cluster then
@@ -153,16 +180,17 @@ local function watch(scope, queue)
   end
 end
 
--- Keep a hint, unless a newer one is known. An empty score means that there is nothing.
+-- Keep a hint, unless a newer one is known. An empty score means that there is nothing: that leaves
+-- no version, as an older hint that comes later costs one look and goes away.
 local function tell(key, partition, version, score)
   local seen = call('HGET', key .. ':version', partition)
   if seen and tonumber(seen) >= tonumber(version) then
     return
   end
-  call('HSET', key .. ':version', partition, version)
   if score == '' then
     call('ZREM', key, partition)
   else
+    call('HSET', key .. ':version', partition, version)
     call('ZADD', key, score, partition)
   end
 end
@@ -360,10 +388,10 @@ local function pass_on(hints, changes)
   local versions, added, removed = {}, {}, {}
   for _, change in ipairs(changes) do
     local key, partition, score = hints .. change[1], change[2], change[4]
-    gather(versions, key .. ':version', partition, change[3])
     if score == '' then
       gather(removed, key, partition)
     else
+      gather(versions, key .. ':version', partition, change[3])
       gather(added, key, score, partition)
     end
   end

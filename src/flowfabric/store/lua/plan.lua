@@ -14,11 +14,6 @@ local function time(scope, due_ms, replaced_ms)
   end
 end
 
--- What of a row decides where its id is in the indexes.
-local function placed(row)
-  return {state = row.state, due_ms = row.due_ms, purge_ms = row.purge_ms}
-end
-
 local NOWHERE = {}
 
 -- A plan has the front and the columns that are to be written, where the id goes in the indexes
@@ -37,7 +32,8 @@ local function move(plan, index, score)
   plan.moves[size + 1], plan.moves[size + 2], plan.size = index, score or false, size + 2
 end
 
--- Each index is a function of the row, before and after; a new one was nowhere.
+-- Each index is a function of the row, before and after; a new one was nowhere. One that was found in
+-- its ready queue is removed there by the one that looked.
 local function plan_of(row, before)
   local plan, class, state = plan_for_row(row), CLASSES[row.state] or OPEN, before.state
   plan.left_state = state or ''
@@ -46,7 +42,7 @@ local function plan_of(row, before)
   end
   if READY[row.state] then
     move(plan, ready_index(row), place(row))
-  elseif READY[state] then
+  elseif READY[state] and not before.is_found then
     move(plan, ready_index(row))
   end
   if before.due_ms ~= row.due_ms then
@@ -121,7 +117,7 @@ local function follow(scope, plan, item, body, payload)
   if home ~= '' or item.flow ~= '' then
     count_member(scope, item, plan)
   end
-  local text = string.char(#home) .. home .. plan.front .. body .. plan.columns
+  local text = string.char(#home) .. home .. (item.front or plan.front) .. body .. plan.columns
     .. own_columns(scope, uuid, plan, payload)
   if plan.is_long then
     text = shortened(text, scope.base .. ':log:' .. uuid)

@@ -53,10 +53,12 @@ end, READ_ONLY)
 -- How the ready queues of a namespace (argument 4) begin, argument 5 rows of each route.
 register('peek', function(keys, args)
   local scope = open(keys[1], args)
-  local queues = {}
+  local keys, queues, beginning = {}, {}, scope.base .. ':ready:' .. queue_name(args[4], '')
   for position = 6, #args do
-    local key = scope.base .. ':ready:' .. queue_name(args[4], args[position])
-    queues[#queues + 1] = call('ZRANGE', key, 0, tonumber(args[5]) - 1, 'WITHSCORES')
+    keys[#keys + 1], queues[#queues + 1] = beginning .. args[position], {}
+  end
+  for _, place in ipairs(present(keys)) do
+    queues[place] = call('ZRANGE', keys[place], 0, tonumber(args[5]) - 1, 'WITHSCORES')
   end
   local flows = as_score(first_score(scope.base .. ':flows'))
   local due = as_score(first_score(scope.base .. ':due'))

@@ -11,6 +11,7 @@
 
 local CELLS = '>HHc0Hc0Hc0Hc0Hc0Hc0ddddddddddddBH'
 local CELLS_BYTES = 110
+local BEHIND_ROUTE_BYTES = 99
 local MAP, ARRAY = 222, 220
 local PAIRS_MAX = 100
 local LOG_LINES_MAX = 1000
@@ -79,6 +80,18 @@ local function write_front(row)
     row.due_ms or -1, row.attempt or -1, row.priority or 0, row.created_ms or 0,
     row.next_attempt or 0, row.attempt_left_ms or -1, row.deadline_ms or -1, row.started_ms or -1,
     row.purge_ms or -1, MAP, row.count)
+end
+
+-- A front without its route: what is before it and what is behind it; nothing if it has another one.
+-- Between them fits every route that is as long.
+local function around_route(front, route)
+  local last = #front - BEHIND_ROUTE_BYTES
+  local first = last - #route
+  local high, low = string.byte(front, first - 1, first)
+  if not low or high * 256 + low ~= #route or part_of(front, first + 1, last) ~= route then
+    return nil
+  end
+  return part_of(front, 1, first), part_of(front, last + 1)
 end
 
 -- All columns of a record.

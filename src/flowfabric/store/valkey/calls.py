@@ -14,7 +14,7 @@ from flowfabric.errors import FlowFabricError, StoreUnavailable
 from flowfabric.store.trips import Trips
 from flowfabric.store.valkey.address import Place
 from flowfabric.store.valkey.library import PROTOCOL
-from flowfabric.store.valkey.link import Cell, Link, Reply, ReplyError, pack
+from flowfabric.store.valkey.link import Cell, Reply, ReplyError, pack
 from flowfabric.store.valkey.network import Network
 from flowfabric.store.valkey.trouble import Remedy, is_passing, remedy, unavailable
 
@@ -71,12 +71,14 @@ class Caller:
     async def _round(
         self, calls: Sequence[Call], left: Sequence[int], replies: list[Reply]
     ) -> dict[int, ReplyError | StoreUnavailable]:
-        """Ask each server for its part; answers which calls were certainly not done, and why."""
+        """Ask each server for its part, all at once: that is one wait, wherever the slots are.
+        Answers which calls were certainly not done, and why."""
         parts: dict[Place, list[int]] = {}
         for position in left:
             parts.setdefault(self.network.place(calls[position].scope), []).append(position)
         refused: dict[int, ReplyError | StoreUnavailable] = {}
         flights: list[tuple[list[int], asyncio.Future[list[Reply]]]] = []
+        sent = 0
         for place, positions in parts.items():
             try:
                 link = await self.network.link(place)
@@ -85,7 +87,11 @@ class Caller:
                     raise
                 refused |= dict.fromkeys(positions, error)
                 continue
-            flights.append((positions, self._send(link, calls, positions)))
+            requests = self._requests(calls, positions)
+            sent += len(requests)
+            flights.append((positions, link.ask(requests)))
+        if flights:
+            self.trips.add(statements=sent)
         problem: BaseException | None = None
         for positions, flight in flights:
             try:
@@ -102,15 +108,12 @@ class Caller:
             raise problem
         return refused
 
-    def _send(
-        self, link: Link, calls: Sequence[Call], positions: Sequence[int]
-    ) -> asyncio.Future[list[Reply]]:
+    def _requests(self, calls: Sequence[Call], positions: Sequence[int]) -> list[bytes]:
         requests = [calls[position].request for position in positions]
         replicas = self.network.address.replicas
         if replicas and any(calls[position].writes for position in positions):
             requests.append(pack("WAIT", replicas, WAIT_MS))
-        self.trips.add(statements=len(requests))
-        return link.ask(requests)
+        return requests
 
     def _unconfirmed(
         self, answers: Sequence[Reply], positions: Sequence[int]

@@ -7,34 +7,23 @@ Hints may be wrong in both directions; a look at everything, now and then, is th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from flowfabric.core.ids import PartitionCounts, execution_id, partition_of
+from flowfabric.core.ids import PartitionCounts, partition_of
 from flowfabric.core.model import Claim, Lease
 from flowfabric.errors import ClockSkew
 from flowfabric.store.damage import lease_or_unusable
-from flowfabric.store.valkey.answers import Answer, Change, answer_of
+from flowfabric.store.valkey.answers import Answer, answer_of
 from flowfabric.store.valkey.calls import Call, Caller, command, function, reading
-from flowfabric.store.valkey.codec import Taken, peek_of, scored, taken_of, text_of, uuid_of
+from flowfabric.store.valkey.codec import Taken, taken_of, text_of, uuid_of
 from flowfabric.store.valkey.heads import lease_of
 from flowfabric.store.valkey.hinting import Hinting
 from flowfabric.store.valkey.link import Cell, Reply
-from flowfabric.store.valkey.writing import Keys, Moment, hint_name
+from flowfabric.store.valkey.sharing import Sharing
+from flowfabric.store.valkey.writing import Keys, Moment
 
-PARTITIONS_AT_ONCE = 16
-PEEK_MAX = 100
 # What one call takes; more is taken by several calls, sent together, which costs the server less.
 AT_ONCE = 125
-
-
-class Ready(NamedTuple):
-    """A row at the head of some queue; they sort as they are to be taken."""
-
-    score: float
-    id: str
-    partition: int
 
 
 class Claiming:
@@ -42,6 +31,7 @@ class Claiming:
         self._caller = caller
         self._keys = keys
         self._hinting = hinting
+        self._sharing = Sharing(caller, keys, hinting)
 
     async def claim(self, ask: Claim, moment: Moment, counts: PartitionCounts) -> list[Lease]:
         if ask.repeated:
@@ -95,10 +85,13 @@ class Claiming:
 
     async def _shared(self, ask: Claim, moment: Moment, limit: int) -> list[Lease]:
         """Of each partition its share of the best."""
-        shares = await self._shares(ask, moment, limit)
         calls = [
-            function("claim", self._keys.partition(number), *self._cells(ask, moment, share))
-            for number, share in shares.items()
+            function(
+                "claim",
+                self._keys.partition(share.partition),
+                *self._cells(ask, moment, share.limit, share.routes),
+            )
+            for share in await self._sharing.shares(ask, moment, limit)
         ]
         return await self._take(calls, ask)
 
@@ -128,8 +121,11 @@ class Claiming:
         bodies = await self._caller.all(calls)
         return [lease_or_unusable(e.head, text_of(b)) for e, b in zip(leases, bodies, strict=True)]
 
-    def _cells(self, ask: Claim, moment: Moment, limit: int) -> tuple[Cell, ...]:
-        routes = tuple(dict.fromkeys(ask.routes))
+    def _cells(
+        self, ask: Claim, moment: Moment, limit: int, some: Sequence[str] = ()
+    ) -> tuple[Cell, ...]:
+        """What a claim says: of some of its routes, or of all of them."""
+        routes = some or tuple(dict.fromkeys(ask.routes))
         return (
             *moment.cells,
             self._keys.hints,
@@ -142,60 +138,6 @@ class Claiming:
             len(routes),
             *routes,
         )
-
-    async def _shares(self, ask: Claim, moment: Moment, limit: int) -> dict[int, int]:
-        """How many of the best rows each partition has, by what is at the head of its queues."""
-        hinted = await self._hinted(ask, moment)
-        if len(hinted) < 2:
-            return dict.fromkeys(hinted, limit)
-        count = min(limit, PEEK_MAX)
-        calls = [
-            reading(
-                "peek",
-                self._keys.partition(number),
-                *moment.cells,
-                ask.namespace,
-                count,
-                *ask.routes,
-            )
-            for number in hinted
-        ]
-        ready: list[Ready] = []
-        ends: list[Ready] = []
-        gone: list[Change] = []
-        for number, reply in zip(hinted, await self._caller.all(calls), strict=True):
-            version, *_, queues = peek_of(reply)
-            for route, heads in zip(ask.routes, queues, strict=True):
-                rows = [Ready(score, execution_id(number, uuid), number) for uuid, score in heads]
-                ready += rows
-                if len(rows) == count:
-                    ends.append(rows[-1])
-                if not rows:
-                    gone.append(Change(hint_name(ask.namespace, route), str(number), version, ""))
-        await self._hinting.tell(gone)
-        ready.sort()
-        # Behind the last row of a queue that was not seen whole there may be better ones.
-        end = min(ends, default=None)
-        best = [row for row in ready[:limit] if end is None or row <= end]
-        return dict(Counter(row.partition for row in best))
-
-    async def _hinted(self, ask: Claim, moment: Moment) -> list[int]:
-        """The partitions with the best heads, as far as it was told."""
-        calls = [
-            reading(
-                "hinted",
-                f"{self._keys.prefix}:{hint_name(ask.namespace, route)}",
-                *moment.cells,
-                PARTITIONS_AT_ONCE,
-            )
-            for route in dict.fromkeys(ask.routes)
-        ]
-        best: dict[int, float] = {}
-        for reply in await self._caller.all(calls):
-            for number, score in scored(answer_of(reply).value):
-                partition = int(number)
-                best[partition] = min(score, best.get(partition, score))
-        return sorted(best, key=lambda partition: best[partition])[:PARTITIONS_AT_ONCE]
 
 
 def _in_time(replies: Sequence[Reply]) -> list[Answer]:

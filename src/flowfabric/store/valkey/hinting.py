@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from flowfabric.core.ids import PartitionCounts
 from flowfabric.errors import FlowFabricError
@@ -20,6 +21,17 @@ from flowfabric.store.valkey.writing import Keys, Moment, hint_name
 SWEEP_SECONDS = 15.0
 DUE = "{due}"
 FLOWS = "{flows}"
+
+
+class Quiet(NamedTuple):
+    """Until when no sweep is due for these routes: most claims of a process are for the same."""
+
+    namespace: str
+    routes: Sequence[str]
+    until: float
+
+    def holds(self, namespace: str, routes: Sequence[str], now: float) -> bool:
+        return now < self.until and (namespace, routes) == (self.namespace, self.routes)
 
 
 class Hinting:
@@ -34,6 +46,7 @@ class Hinting:
         self._counts = PartitionCounts()
         self._seen: set[str] = set()
         self._next: dict[str, float] = {}
+        self._quiet = Quiet("", (), 0.0)
 
     def open(self, counts: PartitionCounts) -> None:
         self._counts = counts
@@ -66,7 +79,11 @@ class Hinting:
 
     async def sweep_if_due(self, namespace: str, routes: Sequence[str], moment: Moment) -> None:
         """Look at everything now and then; one process of all does it."""
+        if self._quiet.holds(namespace, routes, self.steady()):
+            return
         late = [route for route in routes if self._is_late(hint_name(namespace, route))]
+        until = min((self._next[hint_name(namespace, route)] for route in routes), default=0.0)
+        self._quiet = Quiet(namespace, routes, until)
         names = [hint_name(namespace, route) for route in late]
         answers = await self._are_mine(names)
         mine = [route for route, is_mine in zip(late, answers, strict=True) if is_mine]

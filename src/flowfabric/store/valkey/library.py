@@ -8,7 +8,7 @@ is brought to this one when it is opened (`upgrading`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -21,25 +21,13 @@ PROTOCOL = 3
 # What a store of an earlier protocol holds is laid out in a way that this program does not know:
 # under the first one there were several layouts that nothing tells apart.
 OLDEST = 2
-PARTS = (
-    *(
-        "record",
-        "lib",
-        "plan",
-        "entry",
-        "insert",
-        "apply",
-        "claim",
-        "read",
-        "find",
-        "flow",
-        "graph",
-        "purge",
-    ),
-    *("verify", "document", "upgrade", "shared"),
+# Parts whose names later parts use.
+OPEN = ("record", "lib", "plan", "entry", "insert", "apply", "read", "flow", "purge")
+# Parts whose names no other part uses, or only those beside them: a function can have only so many.
+CLOSED = (
+    *(("queue", "hint", "claim"), ("find",), ("graph",), ("verify",), ("document",), ("upgrade",)),
+    ("shared",),
 )
-# Parts whose names no other part uses: a function can have only so many of them.
-CLOSED = frozenset({"claim", "find", "graph", "verify", "document", "upgrade", "shared"})
 
 
 def library_name(protocol: int = PROTOCOL) -> str:
@@ -75,13 +63,14 @@ def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
 @cache
 def library_source(protocol: int = PROTOCOL) -> str:
     header = f"#!lua name={library_name(protocol)}\n"
-    text = "\n".join(map(_part, PARTS)).replace("@SKEW_LIMIT_MS@", str(SKEW_LIMIT_MS))
+    closed = [f"do\n{_parts(names)}end\n" for names in CLOSED]
+    text = "\n".join((_parts(OPEN), *closed)).replace("@SKEW_LIMIT_MS@", str(SKEW_LIMIT_MS))
     return header + text.replace("@PROTOCOL@", str(protocol))
 
 
-def _part(name: str) -> str:
-    text = files("flowfabric.store.lua").joinpath(f"{name}.lua").read_text(encoding="utf-8")
-    return f"do\n{text}end\n" if name in CLOSED else text
+def _parts(names: Sequence[str]) -> str:
+    folder = files("flowfabric.store.lua")
+    return "\n".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
 
 
 async def is_loaded(link: Link, place: object, protocol: int = PROTOCOL) -> bool:

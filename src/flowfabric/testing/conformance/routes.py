@@ -80,6 +80,19 @@ async def test_what_comes_back_waits_where_it_waited(store: Store, clock: Virtua
     assert ids(await store.claim(asked)) == [lease.id]
 
 
+async def test_what_was_taken_together_goes_back_to_its_own_routes(
+    store: Store, clock: VirtualClock
+) -> None:
+    tasks = TASKS[10:20]
+    await put(store, clock, *(order(n, kind=task) for n, task in enumerate(tasks)))
+    leases = await take(store, clock, len(tasks), tasks=tasks)
+    assert [lease.head.route for lease in leases] == [f"{LANE} {task}" for task in tasks]
+    await apply(store, clock, *(delay(lease, clock.now_ms(), None) for lease in leases))
+    for number, task in enumerate(tasks):
+        asked = ask(clock.now_ms(), limit=10, tasks=(task,), token=f"token-{number}")
+        assert ids(await store.claim(asked)) == [execution_id(number)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 7, 40, 200])
 async def test_the_best_come_first_across_many_routes(
     store: Store, clock: VirtualClock, limit: int
