@@ -67,25 +67,25 @@ def ps(
 
 
 async def _once(app: App, filters: Filters, limit: int, as_json: bool) -> None:
-    from flowfabric.cli.operating import listing_view
+    from flowfabric.cli.operating.listing_view import draw, read
 
-    seen = await listing_view.read(app, filters, limit)
+    seen = await read(app, filters, limit)
     if as_json:
         print_json(seen)
     else:
-        console_for(sys.stdout).print(listing_view.draw(seen))
+        console_for(sys.stdout).print(draw(seen))
 
 
 async def _watch(app: App, filters: Filters, limit: int) -> None:
     """In a terminal the table stays in place; elsewhere each look is printed below the last."""
     from rich.live import Live
 
-    from flowfabric.cli.operating import listing_view
+    from flowfabric.cli.operating.listing_view import draw, read
 
     console = console_for(sys.stdout)
     room = max(console.height - 6, 1) if is_terminal(sys.stdout) else limit
     with Live(console=console, auto_refresh=False, screen=is_terminal(sys.stdout)) as live:
         while True:
-            seen = await listing_view.read(app, filters, min(limit, room))
-            live.update(listing_view.draw(seen), refresh=True)
+            seen = await read(app, filters, min(limit, room))
+            live.update(draw(seen), refresh=True)
             await asyncio.sleep(WATCH_SECONDS)
