@@ -17,18 +17,24 @@ from flowfabric.client.sync_handles import (
     SyncHandle,
     SyncListing,
 )
-from flowfabric.core.attempt_record import AttemptRecord
+from flowfabric.core.attempt_record import AttemptLine, AttemptRecord
 from flowfabric.core.carried import Carrier
 from flowfabric.core.explain import Explanation
 from flowfabric.core.failures import FailureReport
-from flowfabric.core.flow.summary import FlowSnapshot
-from flowfabric.core.model import Event, Lease
+from flowfabric.core.flow.eligibility import Standing
+from flowfabric.core.flow.model import CancelPolicy, Edge, Flow, FlowState, Group
+from flowfabric.core.flow.outcome import FlowOutcome
+from flowfabric.core.flow.summary import FlowSnapshot, FlowStatus, Summary
+from flowfabric.core.model import Event, Execution, Lease
 from flowfabric.core.policy import Exponential, Fixed, RetryPolicy
 from flowfabric.core.registry import WorkerRecord
-from flowfabric.core.states import LaneState, PublicState
+from flowfabric.core.states import LaneState, PublicState, Reason, State, Vector
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.flow_cancelling import Backlog, CancelStatus, FlowCancel
+from flowfabric.engine.flows import Picture
 from flowfabric.engine.lane_reading import LaneRecord
-from flowfabric.engine.reading import Snapshot
+from flowfabric.engine.reading import LeaseSummary, Snapshot
+from flowfabric.engine.supervisor import Health
 from flowfabric.errors import (
     Conflict,
     ExecutionCancelled,
@@ -43,13 +49,14 @@ from flowfabric.errors import (
     InvalidInput,
     LeaseLost,
     NotFound,
+    Reaction,
     Refused,
     ResultTimeout,
     StoreUnavailable,
     TaskError,
 )
 from flowfabric.graph import Graph
-from flowfabric.node import Node
+from flowfabric.node import Choice, Condition, Node, OptionalResult
 from flowfabric.ref import Ref
 from flowfabric.task import AsyncTask, Call, SyncTask, Task
 from flowfabric.version import VERSION
@@ -63,14 +70,22 @@ __version__ = VERSION
 __all__ = [
     "App",
     "AsyncTask",
+    "AttemptLine",
     "AttemptRecord",
+    "Backlog",
     "Call",
+    "CancelPolicy",
+    "CancelStatus",
     "Carrier",
     "Changed",
+    "Choice",
+    "Condition",
     "Conflict",
     "Context",
+    "Edge",
     "Engine",
     "Event",
+    "Execution",
     "ExecutionCancelled",
     "ExecutionEnded",
     "ExecutionExpired",
@@ -81,12 +96,19 @@ __all__ = [
     "Exponential",
     "FailureReport",
     "Fixed",
+    "Flow",
+    "FlowCancel",
     "FlowFabricError",
     "FlowHandle",
+    "FlowOutcome",
     "FlowSnapshot",
+    "FlowState",
+    "FlowStatus",
     "Found",
     "Graph",
+    "Group",
     "Handle",
+    "Health",
     "IdempotencyConflict",
     "Invalid",
     "InvalidInput",
@@ -94,16 +116,24 @@ __all__ = [
     "LaneState",
     "Lease",
     "LeaseLost",
+    "LeaseSummary",
     "Listing",
     "Node",
     "NotFound",
+    "OptionalResult",
+    "Picture",
     "PublicState",
+    "Reaction",
+    "Reason",
     "Ref",
     "Refused",
     "ResultTimeout",
     "RetryPolicy",
     "Snapshot",
+    "Standing",
+    "State",
     "StoreUnavailable",
+    "Summary",
     "SyncApp",
     "SyncFlowHandle",
     "SyncFound",
@@ -113,6 +143,7 @@ __all__ = [
     "Task",
     "TaskError",
     "TypeHook",
+    "Vector",
     "WorkerRecord",
     "__version__",
 ]
