@@ -21,7 +21,7 @@ BAD_URLS = {
     "": ("url", "unknown scheme", "sqlite:///file.db"),
     "sqlite://flows.db": ("url", "names no file", "three slashes"),
     "sqlite:///": ("url", "names no file", "three slashes"),
-    "sqlite:///flows.db?synchronous=OFF": ("synchronous", "'OFF' is not possible", "FULL"),
+    "sqlite:///flows.db?synchronous=OFF": ("synchronous", "unknown value 'OFF'", "FULL"),
     "sqlite:///flows.db?journal=WAL": ("url", "unknown option 'journal'", "synchronous"),
     "memory://?size=3": ("url", "unknown option 'size'", "none"),
 }

@@ -208,9 +208,9 @@ async def test_engines_share_the_rounds_of_one(tmp_path: Path) -> None:
 
 
 async def test_memory_cannot_be_shared_by_engines() -> None:
-    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="other processes"):
         await replicas.run(target, engines=2, load=Load(flows=1, nodes=2))
-    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="other processes"):
         await apart.run(target, Plan(n=1))
-    with open_target("memory") as target, pytest.raises(InvalidInput, match="one process"):
+    with open_target("memory") as target, pytest.raises(InvalidInput, match="other processes"):
         await flows.chain(target, Load(flows=1, nodes=2), 1, is_apart=True)

@@ -74,9 +74,12 @@ def test_sizes_are_a_table_or_one_object(tmp_path: Path) -> None:
 
 def test_a_store_that_is_not_there_has_no_size_and_is_not_made(tmp_path: Path) -> None:
     ran = ff("db", "size", cwd=tmp_path)
-    assert (ran.returncode, ran.stdout) == (0, "nothing there yet\n")
+    assert (ran.returncode, ran.stdout) == (0, "the store is empty\n")
     assert json.loads(ff("db", "size", "--json", cwd=tmp_path).stdout) == {"parts": [], "bytes": 0}
-    assert ff("db", "drop", "--yes", cwd=tmp_path).stdout == "nothing there to remove\n"
+    assert (
+        ff("db", "drop", "--yes", cwd=tmp_path).stdout
+        == "the store is empty; nothing was removed\n"
+    )
     assert names_in(tmp_path) == []
 
 

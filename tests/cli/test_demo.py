@@ -129,7 +129,7 @@ def test_in_a_terminal_it_is_live_and_stops_at_once_when_asked(scratch: Path) ->
     assert b"FlowFabric demo" in shown
     assert b"\x1b[2K" in shown
     assert re.search(rb"\x1b\[[0-9;]*3[0-7]m", shown) is None
-    assert b"Stopped; the workers are gone" in shown
+    assert b"Stopped; the workers have ended" in shown
     assert b"Traceback" not in shown
     assert list(scratch.iterdir()) == []
 

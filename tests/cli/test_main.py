@@ -151,8 +151,8 @@ SCHEMES = "use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or
         (
             ("demo", "--store", "memory://"),
             (
-                "Error: store: memory:// is seen by one process only, and the demo has three "
-                "(leave --store away, or use sqlite:///demo.db)\n"
+                "Error: store: the demo starts three processes, which cannot share memory:// "
+                "(omit --store, or use sqlite:///demo.db)\n"
             ),
         ),
         (

@@ -67,7 +67,7 @@ async def test_another_result_is_a_problem(shop: Shop) -> None:
     evidence = await started(shop, [order._replace(result="receipt 2")])
     await worked(shop, evidence)
     proof = await prove(shop.app.engine, evidence, [], seconds=1)
-    assert "charge order 1 has another result than it should" in proof.problems
+    assert "charge order 1 has the wrong result" in proof.problems
 
 
 async def test_an_ending_that_was_expected_is_no_problem(shop: Shop) -> None:
@@ -109,7 +109,7 @@ async def test_a_flow_that_did_not_end_is_told_member_by_member(shop: Shop) -> N
     proof = await prove(shop.app.engine, evidence, [Note(handles[-2].id, 0)], seconds=1)
     assert proof.outcomes == {"waiting": 4, "waiting_children": 11}
     assert "print translation is waiting_children, not skipped" in proof.problems
-    assert "print translation ran, although it was to be skipped" in proof.problems
+    assert "print translation ran, although it should have been skipped" in proof.problems
     assert "model huge was not stopped while it ran" in proof.problems
 
 

@@ -68,7 +68,10 @@ def test_a_private_server_lives_as_long_as_the_command(
     assert server.state.startswith("gone")
     assert opened == [f"{kind.sample}?prefix=x"]
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"started a private {kind.title}, gone when this ends\n")
+    assert (said.out, said.err) == (
+        "",
+        f"started a private {kind.title}, removed when this command ends\n",
+    )
 
 
 @pytest.mark.parametrize("word", ["postgres", "valkey", "valkey-cluster"])

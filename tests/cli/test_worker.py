@@ -73,10 +73,10 @@ def test_without_uvloop_commands_run_in_the_loop_of_python(monkeypatch: pytest.M
     [
         ("shop_of_this_test", "expected MODULE:APP"),
         (":app", "expected MODULE:APP"),
-        ("no_such_shop:app", "there is no module 'no_such_shop'"),
-        ("shop_of_this_test.inner:app", "there is no module 'shop_of_this_test.inner'"),
-        ("shop_of_this_test:nothing", "shop_of_this_test:nothing is no App"),
-        ("shop_of_this_test:missing.app", "shop_of_this_test:missing.app is no App"),
+        ("no_such_shop:app", "no module named 'no_such_shop'"),
+        ("shop_of_this_test.inner:app", "no module named 'shop_of_this_test.inner'"),
+        ("shop_of_this_test:nothing", "shop_of_this_test:nothing is not a flowfabric.App"),
+        ("shop_of_this_test:missing.app", "shop_of_this_test:missing.app is not a flowfabric.App"),
     ],
 )
 def test_what_is_no_app_is_refused(

@@ -139,7 +139,7 @@ async def test_a_change_of_the_sources_starts_the_workers_again(folder: Path, ap
 def test_a_mistake_is_said_before_any_process_is_started(folder: Path) -> None:
     said = command("worker", "shop_of_this_test:nothing", "--processes", "2", cwd=folder)
     assert said.returncode == 2
-    assert "shop_of_this_test:nothing is no App" in said.stderr
+    assert "shop_of_this_test:nothing is not a flowfabric.App" in said.stderr
 
 
 def test_only_sources_of_the_project_are_watched(tmp_path: Path) -> None:

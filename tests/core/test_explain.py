@@ -107,7 +107,7 @@ def failed_once() -> Execution:
     [
         (submitted(), "ready; the next free worker of lane 'main'"),
         (submitted(), "can take task 'greet'"),
-        (sample(State.ORPHANED), "its worker went silent"),
+        (sample(State.ORPHANED), "its worker stopped renewing"),
         (sample(State.REVOKED), "its lease was revoked (gone)"),
         (submitted(delay_until_ms=NOW + 62_000), "delayed until 2023-11-14T22:14:22.000Z (in 1m)"),
         (failed_once(), "retry 1 after: no route; delayed until"),
@@ -116,7 +116,7 @@ def failed_once() -> Execution:
         (sample(State.BLOCKED_OPERATOR), "paused by an operator"),
         (sample(State.BLOCKED_LANE), "paused by policy"),
         (sample(State.BLOCKED_DEPENDENCIES), "waiting for the executions it depends on"),
-        (sample(State.BLOCKED_BUDGET), "waiting for budget; asked again in 3s"),
+        (sample(State.BLOCKED_BUDGET), "waiting for budget; checked again in 3s"),
         (sample(State.BLOCKED_ROUTE), "waiting for capable worker"),
         (sample(State.SUSPENDED), "suspended until something outside answers"),
         (sample(State.COMPLETED), "completed at 2023-11-14T22:13:20.000Z"),

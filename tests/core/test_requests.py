@@ -35,7 +35,7 @@ def test_a_token_may_have_any_sign_that_a_word_has() -> None:
     "other", [request("a", "cancel", "paused"), request("a", "block", "other")]
 )
 def test_the_same_token_for_something_else_is_refused(other: Request) -> None:
-    with pytest.raises(IdempotencyConflict, match="request 'a' was used for something else"):
+    with pytest.raises(IdempotencyConflict, match="request 'a' was already used for another call"):
         answer_of(with_answer("", A), other)
 
 

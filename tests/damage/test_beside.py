@@ -143,7 +143,7 @@ async def test_half_a_lease_is_a_problem(desk: FlowDesk, column: str) -> None:
     assert broken_promise(await desk.head(order().id), desk.clock.now_ms()) == ""
     await write(desk, HALVES[column])
     told = broken_promise(await desk.head(order().id), desk.clock.now_ms())
-    assert told == f"active without {column}: only a part of its lease is there"
+    assert told == f"active without {column}: its lease is incomplete"
 
 
 @pytest.mark.parametrize("column", ["lease_token", "lease_until_ms"])

@@ -51,7 +51,7 @@ async def test_a_life_with_everything_in_it(desk: Desk) -> None:
     await desk.silent(lost)
     desk.clock.advance(500)
     await desk.employ(name="second")
-    silent = f"its worker went silent; any other worker {takes}"
+    silent = f"its worker stopped renewing the lease; any other worker {takes}"
     assert await told(desk, id) == ("orphaned", "worker", silent)
     await desk.take(id)
     await desk.engine.revoke(id, "moved away")
@@ -69,12 +69,12 @@ async def test_a_life_with_everything_in_it(desk: Desk) -> None:
     ("reason", "wakes", "sentence"),
     [
         (Reason.PAUSED_BY_POLICY, "operator", "paused by policy; unblock it to go on"),
-        (Reason.WAITING_FOR_BUDGET, "timer", "waiting for budget; asked again in 5s"),
-        (Reason.WAITING_FOR_QUOTA, "timer", "waiting for quota; asked again in 5s"),
+        (Reason.WAITING_FOR_BUDGET, "timer", "waiting for budget; checked again in 5s"),
+        (Reason.WAITING_FOR_QUOTA, "timer", "waiting for quota; checked again in 5s"),
         (
             Reason.WAITING_FOR_CAPABLE_WORKER,
             "timer",
-            "waiting for capable worker; asked again in 5s",
+            "waiting for capable worker; checked again in 5s",
         ),
     ],
 )

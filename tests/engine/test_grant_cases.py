@@ -175,7 +175,7 @@ async def test_a_grant_can_be_renewed_before_it_starts(desk: Desk) -> None:
 
 async def test_a_started_lease_cannot_be_started(desk: Desk) -> None:
     lease = await desk.running()
-    with pytest.raises(InvalidInput, match="has started already"):
+    with pytest.raises(InvalidInput, match="has already started"):
         await desk.engine.start(lease)
 
 

@@ -121,6 +121,6 @@ class Off:
 async def test_a_store_that_stays_slow_is_told_as_slow(
     local: FollowingClock, clock: VirtualClock
 ) -> None:
-    with pytest.raises(StoreUnavailable, match="slowly") as raised:
+    with pytest.raises(StoreUnavailable, match=r"slowly \(0\.7 s\)") as raised:
         await persistently(local, Call(lambda: late(local, clock, 700), 6))
     assert raised.value.code == StoreUnavailable.code

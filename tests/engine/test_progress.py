@@ -72,7 +72,7 @@ async def test_work_that_is_older_than_any_claim_is_stalled(desk: FlowDesk) -> N
     await desk.employ()
     (found,) = (await examined(desk)).findings
     assert (found.kind, found.subject) == (Kind.STALLED, "lane main")
-    assert found.sentence == ("1 ready of task 'greet', the oldest for 1m, and nothing is claimed")
+    assert found.sentence == ("1 ready of task 'greet', the oldest for 1m, but none is claimed")
     # Work of another task does not help it.
     await desk.submit(order(2, kind="other"))
     await desk.claim(tasks=("other",))

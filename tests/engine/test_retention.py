@@ -276,7 +276,7 @@ def test_every_outcome_has_its_own_span() -> None:
     ends = [outcome for outcome in Outcome if outcome is not Outcome.NONE]
     assert sorted(policy.kept_ms(outcome) for outcome in ends) == [1, 2, 3, 4, 5]
     assert msgspec.json.encode(RetentionPolicy()) == b"{}"
-    with pytest.raises(ValueError, match="not ended"):
+    with pytest.raises(ValueError, match="unfinished"):
         policy.kept_ms(Outcome.NONE)
 
 

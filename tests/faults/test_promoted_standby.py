@@ -133,7 +133,7 @@ async def test_a_standby_is_refused_until_it_is_promoted_and_then_refuses_what_i
     lost = await claimed(before, "first")
     (newest,) = await before.read.events(Feed(newest=True))
 
-    with pytest.raises(StoreUnavailable, match="is a standby and only reads") as told:
+    with pytest.raises(StoreUnavailable, match="is a read-only standby") as told:
         await after.open()
     assert told.value.hint == "connect to the primary server"
 

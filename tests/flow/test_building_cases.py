@@ -193,7 +193,7 @@ async def test_new_members_come_to_an_open_flow_of_the_revision_that_is_known(
     add = desk.engine.flows.build.add
     with pytest.raises(StaleGraphRevision):
         await add(FLOW, new, expected_revision=7)
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         await add(FLOW, Addition(orders=[order("a"), order("x")]))
     with pytest.raises(InvalidInput, match="in portions"):
         await add(FLOW, Addition(orders=[order(number) for number in range(1_000, 1_600)]))

@@ -110,7 +110,7 @@ async def test_who_runs_goes_on_and_ends_as_it_does(desk: FlowDesk) -> None:
     assert [each.error for each in renewed] == [None] * 3
     await desk.engine.progress(leases[0], 50)
     sentence = (await desk.engine.read.explain(member("a"))).sentence
-    assert sentence.endswith("its flow was cancelled: it may end, and is not tried again")
+    assert sentence.endswith("its flow was cancelled: it may finish, and is not retried")
     assert (await desk.vector(member("a"))).split("/")[3] == "none"
     await desk.engine.complete(leases[0], b"1")
     await desk.engine.fail(leases[1], Failure("broke", fatal=True))

@@ -116,7 +116,7 @@ async def test_a_column_of_another_type_is_refused_by_its_field(
     with pytest.raises(InvalidInput) as refused:
         await strict.engine.flows.submit(REFUSED[field])
     assert refused.value.field == field
-    with pytest.raises(FlowFabricError, match="no flow"):
+    with pytest.raises(FlowFabricError, match="not found"):
         await strict.flow()
 
 

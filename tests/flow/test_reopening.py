@@ -97,7 +97,7 @@ async def test_each_commit_is_small_and_nothing_runs_before_the_last(
     assert shown is PublicState.WAITING_CHILDREN
     told = await desk.engine.read.explain(member("a"))
     assert (told.sentence, told.wakes) == (
-        "replayed; held until those that depended on it are taken back",
+        "replayed; held until its downstream members are reset",
         "dependencies",
     )
     (line,) = await desk.lines()

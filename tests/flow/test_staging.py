@@ -240,7 +240,7 @@ async def test_the_time_of_a_flow_begins_when_it_is_open(desk: FlowDesk) -> None
 async def test_a_member_that_is_there_already_is_refused(desk: FlowDesk) -> None:
     wanted = big(flow_id(1))
     await desk.engine.submit([wanted.orders[50]])
-    with pytest.raises(InvalidInput, match="exists already"):
+    with pytest.raises(InvalidInput, match="already exists"):
         await desk.engine.flows.submit(wanted)
 
 

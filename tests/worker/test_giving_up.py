@@ -203,7 +203,7 @@ async def test_no_more_than_a_bound_wait_in_one_worker(monkeypatch: pytest.Monke
     first, second = slots.take(), slots.take()
     wait = asyncio.create_task(waiting(first, gate))
     await gate.reached.wait()
-    with pytest.raises(Refused, match="make it a flow"):
+    with pytest.raises(Refused, match="use a flow"):
         await waiting(second, gate)
     assert slots.room == 1
     gate.opened.set()

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from flowfabric.store import Store
     from flowfabric.store.upkeep import Size, Upkeep
 
-HELP = """Keep a store: bring it up to date, copy it, measure it, remove it.
+HELP = """Maintain a store: bring it up to date, copy it, measure it, remove it.
 
 \b
 Examples:
-  ff db size                                         what flowfabric.db here holds
+  ff db size                                         rows and space of the project's store
   ff db migrate --store postgresql://me@db/app --plan
   ff db backup copy.db
 """
@@ -43,13 +43,13 @@ def migrate(
     *,
     store: StoreOption,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would be done; change nothing.")
+        bool, typer.Option("--plan", help="Print what would be done; change nothing.")
     ] = False,
 ) -> None:
-    """Make a store ready for this version, or say what is missing.
+    """Make a store ready for this version, or print what is missing.
 
-    Every process does this by itself when it starts; as a command it can be done before a
-    deployment, by an account that may create tables. Repeating it is harmless.
+    Every process does this when it starts; as a command it can be done before a deployment, by an
+    account that may create tables. Repeating it is harmless.
 
     \b
     Examples:
@@ -76,10 +76,10 @@ def backup(
     *,
     store: StoreOption,
 ) -> None:
-    """Copy a SQLite store as of one moment, while others go on writing.
+    """Copy a SQLite store as of one moment, while other processes write.
 
-    The copy is complete or not there, and nothing is overwritten. Servers have tools of their
-    own: pg_dump or a base backup for Postgres; the append-only file or a replica for Valkey.
+    The copy is complete or not made, and no file is overwritten. For servers use their own tools:
+    pg_dump or a base backup for Postgres; the append-only file or a replica for Valkey.
 
     \b
     Examples:
@@ -92,9 +92,9 @@ def backup(
         del keeping
         if not isinstance(opened, Copyable):
             raise InvalidInput(
-                f"{public_url(store)} is not a file",
+                f"{public_url(store)} is on a server, and only SQLite files can be copied",
                 field="store",
-                hint="use the server's own tools, as pg_dump",
+                hint="use the tools of the server, such as pg_dump",
             )
         await opened.backup(target)
 
@@ -110,7 +110,7 @@ def size(
         bool, typer.Option("--json", help="Print one JSON object on one line.")
     ] = False,
 ) -> None:
-    """Print what the parts of a store hold and how much room they take.
+    """Print how many rows each part of a store holds and how much space it takes.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def size(
     if json:
         _print_json(sizes)
     elif not sizes:
-        print("nothing there yet")
+        print("the store is empty")
     else:
         _print_table(sizes, public_url(store))
 
@@ -130,16 +130,16 @@ def size(
 def drop(
     *,
     store: StoreOption,
-    yes: Annotated[bool, typer.Option("--yes", help="Really remove it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: remove the store.")] = False,
 ) -> None:
-    """Remove a store and all work in it. There is no way back.
+    """Remove a store and all work in it. This cannot be undone.
 
-    Without --yes nothing is removed; it is said what would be. A file that a process has open is
-    left alone. The tables, keys and files of other programs are never touched.
+    Without --yes nothing is removed; the command prints what it would remove. A file that a
+    process has open is not removed. The tables, keys and files of other programs are never touched.
 
     \b
     Examples:
-      ff db drop --store sqlite:///flows.db            says what it would remove
+      ff db drop --store sqlite:///flows.db            prints what it would remove
       ff db drop --store sqlite:///flows.db --yes
     """
 
@@ -150,13 +150,13 @@ def drop(
             raise InvalidInput(
                 f"this would remove {_total(sizes)} of {public_url(store)} for good",
                 field="yes",
-                hint="say --yes if that is meant",
+                hint="pass --yes to confirm",
             )
         await keeping.drop()
         return sizes
 
     sizes = _with_store(store, work)
-    print(f"removed {_total(sizes)}" if sizes else "nothing there to remove")
+    print(f"removed {_total(sizes)}" if sizes else "the store is empty; nothing was removed")
 
 
 def _with_store(store: str, work: Callable[[Store, Upkeep], Awaitable[R]]) -> R:
@@ -167,7 +167,7 @@ def _with_store(store: str, work: Callable[[Store, Upkeep], Awaitable[R]]) -> R:
     async def run(url: str) -> R:
         opened = open_store(url)
         if not isinstance(opened, Upkeep):
-            raise Refused(f"{public_url(url)} cannot be kept from here")
+            raise Refused(f"{public_url(url)} has no upkeep commands")
         try:
             return await work(opened, opened)
         finally:

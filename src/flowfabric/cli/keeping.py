@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _Deep = Annotated[
-    bool, typer.Option("--deep", help="Read finished work, payloads, attempts and pages, too.")
+    bool, typer.Option("--deep", help="Also read finished work, payloads, attempts and pages.")
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
@@ -34,10 +34,9 @@ _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on on
 def sweep(*, store: StoreOption, json: _Json = False) -> None:
     """Run every background duty once and print what each of them repaired.
 
-    Engines do this by themselves, all the time; by hand it is for a store without one. What is
-    due is served, flows that have something to do are dispatched, then every sweeper runs. A duty
-    that fails keeps none of the others from running. The exit code is 1 if something could not be
-    handled.
+    Running engines do this all the time; use the command for a store without one. It handles due
+    timers, dispatches flows with open work, then runs every sweeper. If a duty fails, the others
+    still run, and the exit code is 1.
 
     \b
     Examples:
@@ -60,12 +59,12 @@ def sweep(*, store: StoreOption, json: _Json = False) -> None:
 
 
 def doctor(*, store: StoreOption, deep: _Deep = False, json: _Json = False) -> None:
-    """Look through a store and name what is wrong; nothing is repaired.
+    """Examine a store and list its problems; nothing is repaired.
 
-    Every execution that is not over must be claimable, held by a live lease, or name what will
-    wake it. What can be done must be done: timers, flows and sweepers in time, ready work by some
-    worker. Nothing should fail, be parked or unreadable. The exit code is 1 if there is a problem.
-    What only slows the store down (on Postgres: old snapshots) is a warning.
+    Every unfinished execution must be claimable, held by a live lease, or name what will wake it.
+    Timers, flows and sweepers must be in time, and ready work must have a worker. Nothing may
+    fail repeatedly, be parked or unreadable. The exit code is 1 if there is a problem. What only
+    slows the store down (on Postgres: old snapshots) is a warning.
 
     \b
     Examples:
@@ -91,8 +90,8 @@ def doctor(*, store: StoreOption, deep: _Deep = False, json: _Json = False) -> N
 def workers(*, store: StoreOption, namespace: NamespaceOption, json: _Json = False) -> None:
     """List the live workers of a namespace: where they run, what they serve, how busy they are.
 
-    A worker registers itself and says every ten seconds that it lives; one that was killed is gone
-    from the list half a minute later.
+    A worker registers itself and renews its entry every ten seconds; one that was killed
+    disappears from the list half a minute later.
 
     \b
     Examples:
@@ -142,9 +141,9 @@ def _tell(found: Diagnosis, title: str) -> None:
     ]
     if duties:
         _print_table(("duty", "late by", "repaired", "errors"), duties)
-    looked = f"{found.executions:,} executions that are not over, {found.flows:,} of their flows"
+    looked = f"{found.executions:,} unfinished executions, {found.flows:,} of their flows"
     late = f"timers late by {found.timers_lag_ms:,} ms, dispatch by {found.dispatch_lag_ms:,} ms"
-    print(f"looked at {looked}; {late}")
+    print(f"examined {looked}; {late}")
     print(_verdict(found))
 
 

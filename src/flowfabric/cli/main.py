@@ -30,13 +30,13 @@ HELP = """FlowFabric: work that survives crashes, in Python.
 
 \b
 Examples:
-  ff demo                            watch a worker die and its work be finished
+  ff demo                            kill a worker and see its work finished by another
   ff worker shop:app                 run the tasks of an app
   ff run shop:app add '[1, 2]'       run one task and print its result
   ff ps --watch                      what has not ended
   ff show ID                         attempts, tracebacks, events, or a flow as a tree
-  ff db size                         what a store holds and takes
-  ff doctor                          what is wrong, if anything
+  ff db size                         rows and space of a store
+  ff doctor                          the problems of a store, if any
   ff --log-level info --log-format json demo
 
 `flowfabric`, `ff` and `python -m flowfabric` are the same command. `ff bench --help` lists the
@@ -87,7 +87,7 @@ def _print_version(is_wanted: bool) -> None:
 def options(
     *,
     log_level: Annotated[
-        LogLevel, typer.Option(help="What is logged, to standard error.")
+        LogLevel, typer.Option(help="The level of the log on standard error.")
     ] = LogLevel.WARNING,
     log_format: Annotated[
         LogFormat, typer.Option(help="Lines for people, or one JSON object per line.")

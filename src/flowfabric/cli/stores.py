@@ -24,7 +24,7 @@ from flowfabric.settings import (
 
 STORE_HELP = (
     "A store URL, or `memory`, `sqlite`, `sqlite?synchronous=NORMAL`, `postgres`, `valkey`, "
-    "`valkey-cluster` for a private temporary one."
+    "`valkey-cluster` for a private temporary store."
 )
 
 StoreOption = Annotated[
@@ -39,7 +39,7 @@ NamespaceOption = Annotated[
         "--namespace",
         default_factory=default_namespace,
         show_default=NAMESPACE_SOURCES,
-        help="The namespace to look at.",
+        help="The namespace.",
     ),
 ]
 
@@ -89,7 +89,11 @@ def _private_server(kind: Kind, query: str) -> Iterator[str]:
     # Whatever is wrong with the options or the driver is said before a server is started.
     open_store(kind.sample + query)
     with kind.start() as server:
-        print(f"started a private {kind.title}, gone when this ends", file=sys.stderr, flush=True)
+        print(
+            f"started a private {kind.title}, removed when this command ends",
+            file=sys.stderr,
+            flush=True,
+        )
         yield server.url + query
 
 

@@ -31,10 +31,16 @@ def find_app(target: str) -> App:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise InvalidInput(
-            f"there is no module {error.name!r}", field="app", hint="run it where the module is"
+            f"no module named {error.name!r}",
+            field="app",
+            hint="run the command in the folder of the module",
         ) from error
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
-        raise InvalidInput(f"{target} is no App", field="app", hint="name a flowfabric.App")
+        raise InvalidInput(
+            f"{target} is not a flowfabric.App",
+            field="app",
+            hint="name the variable that holds the app",
+        )
     return found

@@ -15,11 +15,12 @@ from flowfabric.loggers import logger_of
 logger = logger_of("flowfabric.cli")
 
 _Lanes = Annotated[
-    str, typer.Option(help="Lanes to serve, separated by commas; by default those of the tasks.")
+    str,
+    typer.Option(help="Lanes to serve, separated by commas; by default the lanes of the tasks."),
 ]
 _Concurrency = Annotated[
     int | None,
-    typer.Option(min=1, help="Attempts that run at once in a process; by default the app's."),
+    typer.Option(min=1, help="Attempts that a process runs at once; by default as the app says."),
 ]
 _Processes = Annotated[
     int, typer.Option(min=1, help="Worker processes; one that ends by itself is replaced.")
@@ -43,15 +44,15 @@ def worker(
 ) -> None:
     """Run the tasks of an app until SIGTERM or SIGINT, then drain.
 
-    The module is looked for in the current folder first. With `flowfabric[fast]` installed the
-    worker runs in uvloop. A second signal ends it without waiting for running attempts.
+    The current folder is searched for the module first. With `flowfabric[fast]` installed the
+        worker runs in uvloop. A second signal ends it without waiting for running attempts.
 
-    \b
-    Examples:
-      ff worker shop:app
-      ff worker shop.tasks:app --lanes mail,reports --concurrency 20
-      ff worker shop:app --processes 4
-      ff worker shop:app --reload
+        \b
+        Examples:
+          ff worker shop:app
+          ff worker shop.tasks:app --lanes mail,reports --concurrency 20
+          ff worker shop:app --processes 4
+          ff worker shop:app --reload
     """
     if processes > 1 or reload:
         options = [] if concurrency is None else ["--concurrency", str(concurrency)]

@@ -175,7 +175,7 @@ def _words(words: Iterable[str]) -> tuple[str, ...]:
     chosen = sorted({names.index_word(word) for word in words})
     if len(chosen) > WORDS_MAX:
         raise InvalidInput(
-            f"{len(chosen)} words are too many", field="words", hint=f"use at most {WORDS_MAX}"
+            f"got {len(chosen)} words", field="words", hint=f"use at most {WORDS_MAX}"
         )
     return tuple(chosen)
 

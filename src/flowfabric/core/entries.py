@@ -53,7 +53,9 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if not self.entries:
-            raise InvalidInput("there is nothing to append", field="entries", hint="give some")
+            raise InvalidInput(
+                "the batch has no entries", field="entries", hint="pass at least one entry"
+            )
         refuse_double_keys(self.entries)
 
 
@@ -93,7 +95,7 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
         _set(self, "topic", names.topic_name(self.topic))
         if self.after:
             _set(self, "after", names.entry_key(self.after, "after"))
-        exact.whole(self.limit, "limit", "ask for one at least", low=1, high=PLACE_MAX)
+        exact.whole(self.limit, "limit", "use 1 or more", low=1, high=PLACE_MAX)
         if self.generation is not None:
             hint = "count from 0, or leave it out for the one that counts"
             exact.whole(self.generation, "generation", hint, low=0, high=PLACE_MAX)

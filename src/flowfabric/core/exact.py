@@ -33,7 +33,7 @@ def flag(value: object, field: str) -> bool:
     """True or False, and nothing that merely counts as one of them."""
     if type(value) is bool:
         return value
-    raise InvalidInput(f"expected a bool, got {kind(value)}", field=field, hint="True or False")
+    raise InvalidInput(f"expected a bool, got {kind(value)}", field=field, hint="use True or False")
 
 
 def text(value: object, field: str, hint: str = "write it as text") -> str:
@@ -49,11 +49,11 @@ def word(words: type[E], value: object, field: str) -> E:
     """A member of an enum, said by itself or by its text."""
     if type(value) is words:
         return value
-    hint = f"one of {', '.join(words)}"
+    hint = f"use one of {', '.join(words)}"
     try:
         return words(text(value, field, hint))
     except ValueError:
-        raise InvalidInput(f"{value!r} is not known", field=field, hint=hint) from None
+        raise InvalidInput(f"unknown value {value!r}", field=field, hint=hint) from None
 
 
 def kind(value: object) -> str:

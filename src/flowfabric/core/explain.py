@@ -115,16 +115,16 @@ def _why(row: Execution, now_ms: int, lane: LaneState) -> _Why:
 
 def _dependencies(waits: Waits, names: Mapping[str, str]) -> str:
     if waits.is_held:
-        return "replayed; held until those that depended on it are taken back"
+        return "replayed; held until its downstream members are reset"
     if waits.to_replay:
         first, others = waits.to_replay[0], len(waits.to_replay) - 1
         more = f" and {others} more" if others else ""
         shown = f"{names[first]!r} ({first})" if first in names else first
         return f"waiting for upstreams that ended before it was replayed; replay {shown}{more}"
     if waits.standing is Standing.IMPOSSIBLE:
-        return "what it depends on cannot happen any more; it is about to be skipped"
+        return "its dependencies can no longer be met; it is about to be skipped"
     if waits.standing is Standing.ELIGIBLE:
-        return "what it depends on has happened; it is about to be released"
+        return "its dependencies are met; it is about to be released"
     if waits.upstreams:
         left = len(waits.unfinished)
         known = [repr(names[each]) for each in waits.unfinished if each in names]
@@ -137,7 +137,7 @@ def _claimable(row: Execution, lane: LaneState) -> _Why:
     if lane in (LaneState.PAUSED, LaneState.DISABLED):
         return _Why(f"lane '{row.lane}' is {lane}; resume the lane to go on", "lane")
     told = {
-        State.ORPHANED: "its worker went silent; any other worker of",
+        State.ORPHANED: "its worker stopped renewing the lease; any other worker of",
         State.REVOKED: f"its lease was revoked ({row.outcome_detail or 'operator'}); any worker of",
     }.get(row.state, "ready; the next free worker of")
     return _Why(f"{_unread(row)}{told} lane '{row.lane}' can take task '{row.kind}'", "worker")
@@ -166,14 +166,14 @@ def _active(row: Execution, now_ms: int) -> _Why:
         return _Why(f"granted to {row.worker}, not started yet", "timer", row.lease_until_ms)
     told = f"running on {row.worker}, attempt {row.attempt + 1}, lease for another {left}"
     if row.reason is Reason.CANCEL_ON_RETURN:
-        told += "; its flow was cancelled: it may end, and is not tried again"
+        told += "; its flow was cancelled: it may finish, and is not retried"
     return _Why(told, "lease", row.lease_until_ms)
 
 
 def _gate(row: Execution, now_ms: int) -> _Why:
     gate = row.reason.removeprefix("waiting_for_").replace("_", " ")
     left = format_ms(max((row.recheck_ms or now_ms) - now_ms, 0))
-    return _Why(f"waiting for {gate}; asked again in {left}", "timer", row.recheck_ms)
+    return _Why(f"waiting for {gate}; checked again in {left}", "timer", row.recheck_ms)
 
 
 def _is_parked(row: Execution, now_ms: int) -> bool:

@@ -157,10 +157,15 @@ def parse_execution_id(text: object, field: str = "execution_id") -> ExecutionId
 def stored_execution_id(text: object, field: str = "execution_id") -> ExecutionId:
     """Accepts the stored spelling alone; any partition index of 16 bits is legal."""
     if not (isinstance(text, str) and text.startswith(_EXECUTION_PREFIX)):
-        raise _invalid(field, "missing_tag", "the id names no partition", _EXECUTION_ID_HINT)
+        raise _invalid(field, "missing_tag", "the id has no partition", _EXECUTION_ID_HINT)
     digits, end, uuid_text = text[_INDEX_START:].partition("}:")
     if not end:
-        raise _invalid(field, "missing_tag", "the partition tag never ends", _EXECUTION_ID_HINT)
+        raise _invalid(
+            field,
+            "missing_tag",
+            "the closing brace of the partition is missing",
+            _EXECUTION_ID_HINT,
+        )
     return ExecutionId(_joined(digits, uuid_text, field))
 
 
@@ -183,7 +188,7 @@ def parse_flow_id(text: object, field: str = "flow_id") -> FlowId:
 def parse_uuid(text: object, field: str) -> str:
     """Accepts a UUID of any version in its canonical spelling, and nothing else."""
     if not (isinstance(text, str) and _CANONICAL_UUID.fullmatch(text)):
-        raise _invalid(field, "invalid_uuid", "the UUID is not a canonical one", _UUID_HINT)
+        raise _invalid(field, "invalid_uuid", "the UUID is not in its canonical form", _UUID_HINT)
     return text
 
 
@@ -212,7 +217,9 @@ def uuid7(now_ms: int, random_bits: int) -> str:
     if now_ms < 0 or now_ms >> _TIME_BITS:
         raise _invalid("now_ms", "invalid_input", f"the time must fit {_TIME_BITS} bits")
     if random_bits < 0 or random_bits >> RANDOM_BITS:
-        raise _invalid("random_bits", "invalid_input", f"chance must fit {RANDOM_BITS} bits")
+        raise _invalid(
+            "random_bits", "invalid_input", f"the random part must fit {RANDOM_BITS} bits"
+        )
     high = now_ms << 80 | _UUID_VERSION | random_bits >> _RANDOM_LOW_BITS << 64
     digits = (high | _UUID_VARIANT | random_bits & _RANDOM_LOW_MASK).to_bytes(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -87,9 +87,9 @@ def lateness(
     """
     if order.delay_until_ms is not None and _never_starts(order, now_ms):
         return InvalidInput(
-            "is before the start, so that it would never run",
+            "the deadline is before the start, so the execution would never run",
             field="deadline",
-            hint="give a deadline after the delay, or a shorter delay",
+            hint="pass a deadline after the delay, or a shorter delay",
         )
     if order.deadline_ms is None or instant_ms(order.deadline_ms, "deadline") > now_ms:
         return None
@@ -99,7 +99,7 @@ def lateness(
             "the store could not be reached before the deadline",
             hint="start it again; a later deadline gives the store more time",
         )
-    return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+    return InvalidInput("the deadline is in the past", field="deadline", hint="pass a later one")
 
 
 def _never_starts(order: Order, now_ms: int) -> bool:
@@ -229,7 +229,9 @@ def working(lease: Lease) -> Held:
     """The guard of what only a begun attempt can say."""
     if not lease.started:
         raise InvalidInput(
-            "has not started", field="lease", hint="start the grant, and use the lease it answers"
+            "the lease has not started",
+            field="lease",
+            hint="call start() and use the lease that it returns",
         )
     return held(lease)
 
@@ -275,7 +277,7 @@ def progress(lease: Lease, now_ms: int, pct: int | None, message: str | None) ->
     """Say how far it is. What is not said stays as it was."""
     patch: dict[str, Value] = {"updated_ms": now_ms}
     if pct is not None:
-        hint = "a whole number from 0 to 100"
+        hint = "use a whole number from 0 to 100"
         patch["progress_pct"] = exact.whole(pct, "pct", hint, low=0, high=100)
     if message is not None:
         patch["progress_message"] = clip(message, field="message")

@@ -51,7 +51,7 @@ def namespace_name(text: object, field: str = "namespace") -> Namespace:
     if not name.isprintable():
         raise _refusal(
             field,
-            f"{_shown(name)} has characters that cannot be printed",
+            f"{_shown(name)} has unprintable characters",
             "use letters, digits, punctuation and plain spaces",
         )
     return Namespace(name)
@@ -97,9 +97,7 @@ def tags(mapping: object, field: str = "tags") -> dict[str, str]:
             field, f"expected a mapping, got {exact.kind(mapping)}", "pass {'demo.tenant': 'acme'}"
         )
     if len(mapping) > TAGS_MAX:
-        raise _refusal(
-            field, f"{len(mapping)} tags are too many", f"use at most {TAGS_MAX} of them"
-        )
+        raise _refusal(field, f"got {len(mapping)} tags", f"use at most {TAGS_MAX} of them")
     return {
         tag_key(key, field): _tag_value(value, f"{field}[{key}]") for key, value in mapping.items()
     }

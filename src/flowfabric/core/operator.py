@@ -100,7 +100,7 @@ def cancel(
 
 def fence_required() -> InvalidInput:
     return InvalidInput(
-        "fence_required",
+        "a lease is required to cancel running work",
         field="lease",
         code="fence_required",
         hint="pass the lease that the claim returned, or override as an operator",
@@ -211,7 +211,7 @@ def set_tags(
 ) -> Transition:
     """Set tags; those that are known stay, and together they must not be too many."""
     if not tags:
-        raise InvalidInput("no tags are given", field="tags", hint="give at least one")
+        raise InvalidInput("no tags were passed", field="tags", hint="pass at least one")
     names.tags({**known, **tags})
     patch: dict[str, Value] = {"updated_ms": now_ms}
     line = LogLine("tagged", {"keys": clip(",".join(sorted(tags)))})
@@ -249,10 +249,10 @@ def block(row: Execution, now_ms: int, reason: Reason, *, detail: str = "") -> T
         facts = msgspec.structs.replace(facts_of(row), admission=_GATES[reason], recheck_ms=recheck)
     else:
         raise InvalidInput(
-            f"{reason} is not a reason to block for",
+            f"unknown blocking reason {reason}",
             field="reason",
             code="invalid_blocking_reason",
-            hint=f"one of paused_by_operator, {', '.join(_GATES)}",
+            hint=f"use one of paused_by_operator, {', '.join(_GATES)}",
         )
     patch = _gates(facts, now_ms)
     line = LogLine("blocked", {"reason": reason, "detail": clip(detail, field="detail")})

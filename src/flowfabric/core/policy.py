@@ -102,7 +102,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             case Outcome.SKIPPED:
                 return self.skipped_ms
             case Outcome.NONE:
-                raise ValueError("what has not ended is kept")
+                raise ValueError("unfinished work is always kept")
             case _:
                 assert_never(outcome)
 

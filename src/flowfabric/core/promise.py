@@ -21,12 +21,12 @@ def broken_promise(row: Execution, now_ms: int) -> str:
         return ""
     missing = missing_of_lease(row)
     if missing:
-        return f"active without {', '.join(missing)}: only a part of its lease is there"
+        return f"active without {', '.join(missing)}: its lease is incomplete"
     said = explain(row, now_ms)
     if said.wakes in ("timer", "lease") and said.until_ms is None:
-        return f"{row.state}, and nothing says until when"
+        return f"{row.state} without a timer to end it"
     if is_unarmed(row):
-        return f"{row.state}: something is due at {next_due(row)}, its timer is at {row.due_ms}"
+        return f"{row.state}: next due at {next_due(row)}, but its timer is set to {row.due_ms}"
     return ""
 
 
@@ -50,7 +50,7 @@ def broken_wait(row: Execution, view: View) -> str:
     if row.state is not State.BLOCKED_DEPENDENCIES:
         return ""
     if view.flow is None:
-        return "is blocked on dependencies, and its flow is not there"
+        return "is blocked on dependencies, but its flow is missing"
     # A staged flow is opened or removed as a whole, and an open line tells of what is to be done.
     if not view.flow.is_open or view.lines:
         return ""

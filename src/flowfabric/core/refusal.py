@@ -64,10 +64,10 @@ def refusal_of_lease(row: Execution | None, lease: Lease, now_ms: int) -> FlowFa
         return LeaseExpired(f"the lease of {row.id} ended before it was renewed")
     if not is_owner(row, lease):
         return StaleLease(
-            f"{row.id} is held by {row.worker or 'somebody else'} (epoch {row.epoch})"
+            f"{row.id} is held by {row.worker or 'another worker'} (epoch {row.epoch})"
         )
     if (row.reason is Reason.GRANTED) == lease.started:
-        return StaleLease(f"the lease of {row.id} is not in the phase that this call needs")
+        return StaleLease(f"the lease of {row.id} is in the wrong phase for this call")
     return None
 
 

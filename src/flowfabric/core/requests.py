@@ -43,12 +43,12 @@ def answer_of(requests: str, wanted: Request) -> str | None:
         asks, _, rest = entry.partition("/")
         answer, slash, token = rest.partition("/")
         if not slash:
-            raise Corrupt(f"requests holds {entry!r}, which is no request")
+            raise Corrupt(f"the stored request {entry!r} cannot be read")
         if token == wanted.token:
             if asks != wanted.asks:
                 raise IdempotencyConflict(
-                    f"request '{token}' was used for something else",
-                    hint="give each request a token of its own",
+                    f"request '{token}' was already used for another call",
+                    hint="use a new token for each request",
                 )
             return answer
     return None

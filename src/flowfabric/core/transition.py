@@ -227,7 +227,7 @@ def _require_lines_alone(changes: Changeset) -> None:
     """What a flow owns is written under its revision, but for lines that are only added."""
     others = [name for name in Changeset.__struct_fields__ if name not in ("flows", "lines")]
     if changes.flows[0].patch or any(getattr(changes, name) for name in others):
-        raise IllegalTransition("without a revision of the flow only lines can be added")
+        raise IllegalTransition("without a revision of the flow only outbox entries can be added")
 
 
 class Applied(NamedTuple):
@@ -260,7 +260,7 @@ def _refuse_lines_for_nothing(changes: Changeset) -> None:
     done = {(line.at_ms, line.id) for line in changes.done}
     ended = (t.line for t in changes.transitions if t.line is not None)
     if any((line.at_ms, line.id) in done for line in (*changes.lines, *ended)):
-        raise IllegalTransition("a line is written and done in one call")
+        raise IllegalTransition("an outbox entry is both added and removed in one call")
 
 
 def state_after(patch: Patch) -> State | None:

@@ -44,7 +44,7 @@ class CancelReconciler:
         try:
             found, self.cursor, errors = await unsettled_flows(self._store, self.cursor, FLOWS)
         except FlowFabricError as error:
-            logger.warning("flows could not be read", extra={"error": error.code})
+            logger.warning("could not read flows", extra={"error": error.code})
             return Swept(errors=1)
         processed = 0
         for flow in found:
@@ -56,7 +56,7 @@ class CancelReconciler:
             except Exception as error:
                 errors += 1
                 about = {"flow": flow.id}
-                log_failed(logger, "the cancel of a flow could not be taken up", error, about)
+                log_failed(logger, "could not resume the cancel of a flow", error, about)
         return Swept(processed, errors, again=bool(self.cursor))
 
     async def _take_up(self, flow: Flow) -> bool:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 PAUSES_SECONDS = (0.005, 0.010)
 CONFLICT_PAUSES_SECONDS = (0.005, 0.010, 0.020, 0.040, 0.080)
 LATE_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
-_SLOW = "look at the load of the store and at the network to it"
+_SLOW = "check the load of the store and the network to it"
 
 
 async def persistently(clock: FollowingClock, call: Callable[[bool], Awaitable[T]]) -> T:
@@ -44,7 +44,10 @@ async def persistently(clock: FollowingClock, call: Callable[[bool], Awaitable[T
             is_late = clock.learn(skew)
             pause = next(delays if is_late else troubles, None)
             if pause is None and is_late:
-                raise StoreUnavailable("the store answers slowly", hint=_SLOW) from skew
+                late_ms = clock.arriving_ms() - clock.now_ms()
+                raise StoreUnavailable(
+                    f"the store answers slowly ({late_ms / 1000:.1f} s)", hint=_SLOW
+                ) from skew
             if pause is None:
                 raise
             # Of several calls some may have arrived in time.
@@ -79,7 +82,7 @@ def _done(text: str) -> Done:
     try:
         return Done(State(state), int(epoch))
     except ValueError:
-        raise Corrupt(f"requests holds {text!r}, which is no answer") from None
+        raise Corrupt(f"the stored answer {text!r} cannot be read") from None
 
 
 Decide = Callable[[Execution, int], Transition | T]

@@ -97,7 +97,7 @@ class DependencyReconciler:
             after = place.member if is_inside else ""
             repairs, large, member, lost = await self._audit(mine, after)
         except FlowFabricError as error:
-            logger.warning("flows could not be read", extra={"error": error.code})
+            logger.warning("could not read flows", extra={"error": error.code})
             return Swept(errors=1), _Place()
         swept = Swept(processed=repairs, errors=errors + lost)
         if large is None:
@@ -115,7 +115,7 @@ class DependencyReconciler:
             raise
         except Exception as error:
             if len(flows) == 1:
-                log_failed(logger, "a flow could not be gone over", error, {"flow": flows[0].id})
+                log_failed(logger, "could not examine a flow", error, {"flow": flows[0].id})
                 return 0, None, "", 1
         middle = len(flows) // 2
         repairs, large, member, lost = await self._audit(flows[:middle], after)
@@ -131,7 +131,7 @@ class DependencyReconciler:
         try:
             found = await self._store.pending(turn)
         except FlowFabricError as error:
-            logger.warning("open lines could not be read", extra={"error": error.code})
+            logger.warning("could not read outbox entries", extra={"error": error.code})
             return Swept(errors=1), ""
         scanned = processed = errors = 0
         for each in found:
@@ -164,7 +164,7 @@ class DependencyReconciler:
             view = (await self._store.graph([Sight(flow=flow.id, lines=True)]))[0]
         except Exception as error:
             about = {"flow": flow.id}
-            log_failed(logger, "old ends of a flow could not be dispatched", error, about)
+            log_failed(logger, "could not dispatch old outbox entries of a flow", error, about)
             return None
         left = {line.id for line in view.lines}
         return sum(line.id not in left for line in stale)

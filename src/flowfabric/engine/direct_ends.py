@@ -118,7 +118,12 @@ class DirectEnds:
         except Exception as error:
             # One of them is the trouble: none of them goes this road again, and a dispatcher finds
             # out which it is.
-            log_failed(logger, "ends could not be followed", error, {"flows": len(jobs)})
+            log_failed(
+                logger,
+                "could not dispatch ends together with their outcomes",
+                error,
+                {"flows": len(jobs)},
+            )
             for job in jobs:
                 self._known.leave(job.flow.id)
             return _Written({}, [], is_unanswered=any(job.taken for job in jobs))

@@ -38,16 +38,16 @@ def failed(flow: str, error: Exception) -> None:
 
 
 def not_put_back(flow: str, error: Exception) -> None:
-    log_failed(logger, "a flow could not be put back", error, {"flow": flow})
+    log_failed(logger, "could not postpone the dispatch of a flow", error, {"flow": flow})
 
 
 def not_seen(flows: Sequence[str], error: Exception) -> None:
-    log_failed(logger, "flows could not be read together", error, {"flows": len(flows)})
+    log_failed(logger, "could not read several flows in one call", error, {"flows": len(flows)})
 
 
 def strange(group: Group) -> None:
     logger.error(
-        "nobody here understands how %s joins",
+        "unknown join policy on %s",
         group.downstream,
         extra={"flow": group.flow, "downstream": group.downstream, "policy": group.join},
     )
@@ -66,18 +66,18 @@ def unreadable(flow: str, lost: Unreadable) -> None:
 
 
 def no_flow(flow: str) -> None:
-    logger.warning("no flow can have this id", extra={"flow": flow})
+    logger.warning("an outbox entry has an invalid flow id", extra={"flow": flow})
 
 
 def nobody_ended(line: Line) -> None:
     logger.warning(
-        "a line is about a member that is not there",
+        "an outbox entry names a missing member",
         extra={"flow": line.flow, "execution": line.execution, "line": line.id},
     )
 
 
 def leads_nowhere(edge: Edge) -> None:
     logger.warning(
-        "an edge leads to a member that is not there",
+        "an edge leads to a missing member",
         extra={"flow": edge.flow, "execution": edge.upstream, "downstream": edge.downstream},
     )

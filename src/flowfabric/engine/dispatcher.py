@@ -411,7 +411,7 @@ class Dispatcher:
             return Advanced(0)
         if not _is_flow_id(line.flow):
             dispatch_log.no_flow(line.flow)
-            return NoOp("no flow can have this id")
+            return NoOp("invalid flow id")
         taken = await self._take([line.flow])
         jobs = _only(line, taken)
         if taken and not jobs:
@@ -431,7 +431,7 @@ class Dispatcher:
                 tries += 1
                 left = await self._go_on(jobs)
             jobs = _only(line, left)
-        return NoOp("not there, or somebody is at it")
+        return NoOp("the outbox entry is gone, or another engine holds the flow")
 
 
 def _kept_changing(flow: FlowId) -> Conflict:

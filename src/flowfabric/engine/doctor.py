@@ -50,7 +50,9 @@ OPEN = tuple(state for state in State if state not in TERMINAL)
 async def require_store(store: Store) -> None:
     """To look at a store must not make one."""
     if isinstance(store, Upkeep) and await store.unmigrated():
-        raise Refused("this store is not set up, or is of an older version", hint="ff db migrate")
+        raise Refused(
+            "the store is not set up, or has an older version", hint="run `ff db migrate`"
+        )
 
 
 class Doctor:
@@ -224,7 +226,7 @@ class Doctor:
         lag_ms = self._dispatch_lag_ms = max(now_ms - at_ms, 0)
         is_known = any(each.subject == flow for each in self._findings)
         if lag_ms > LINE_GRACE_MS and not is_known:
-            told = f"has had something to do for {lag_ms} ms; is an engine running?"
+            told = f"has had open work for {lag_ms} ms; is an engine running?"
             self._found(Kind.LATE, flow, told)
 
     async def _look_at_queues(self) -> None:

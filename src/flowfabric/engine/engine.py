@@ -220,7 +220,7 @@ class Engine(Overseeing):
         return Claim(
             namespace=self.namespace,
             routes=routes_of(serving, tuple(follow.tasks)),
-            limit=min(exact.integer(follow.limit, "limit", "0 or more"), BATCH_LIMIT),
+            limit=min(exact.integer(follow.limit, "limit", "use 0 or more"), BATCH_LIMIT),
             worker=names.worker_name(follow.worker),
             token=names.lease_token(follow.token),
             ttl_ms=follow.ttl_ms,
@@ -230,7 +230,9 @@ class Engine(Overseeing):
     async def start(self, lease: Lease) -> Lease:
         """Begin the attempt of a granted lease; answers the lease to work with."""
         if lease.started:
-            raise InvalidInput("has started already", field="lease", hint="use it as it is")
+            raise InvalidInput(
+                "the lease has already started", field="lease", hint="use it as it is"
+            )
         (lease,) = await self._as_stored([lease])
         transition, reply, now_ms = await self._apply_one(
             lambda now_ms: lifecycle.start(lease, now_ms)
@@ -445,7 +447,7 @@ def _grant_refusal(row: Execution | None, lease: Lease, now_ms: int) -> FlowFabr
 def _require_ttl(ttl_ms: int) -> None:
     if type(ttl_ms) is not int or not LEASE_TTL_FLOOR_MS <= ttl_ms <= DURATION_MS_MAX:
         raise InvalidInput(
-            f"{ttl_ms!r} is not how long a lease can last",
+            f"the lease ttl must be at least {LEASE_TTL_FLOOR_MS // 1000} s (got {ttl_ms!r})",
             field="ttl_ms",
-            hint=f"whole milliseconds, at least {LEASE_TTL_FLOOR_MS}",
+            hint=f"pass whole milliseconds, {LEASE_TTL_FLOOR_MS} or more",
         )

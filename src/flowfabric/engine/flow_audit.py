@@ -69,5 +69,5 @@ async def _repair(store: Store, clock: FollowingClock, seen: Sequence[View]) -> 
         if is_done:
             repaired += repairs
             extra = {"flow": work.flow.id, "repairs": repairs}
-            logger.error("flow %s was repaired", work.flow.id, extra=extra)
+            logger.error("repaired flow %s", work.flow.id, extra=extra)
     return repaired

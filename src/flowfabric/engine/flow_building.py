@@ -65,7 +65,7 @@ class FlowBuilding:
                 f"{id} is not in the partition of flow {flow}",
                 field="execution_id",
                 code="invalid_partition_index",
-                hint="mint its id for the flow",
+                hint="mint the id for the flow",
             )
 
         def decide(seen: Flow, view: View, now_ms: int) -> tuple[Changeset | None, Grown]:
@@ -101,7 +101,7 @@ class FlowBuilding:
                 return None, _grown(work, changed=False)
             if there:
                 raise InvalidInput(
-                    f"{there[0]} exists already", field="orders", hint="mint new ids"
+                    f"{there[0]} already exists", field="orders", hint="mint new ids"
                 )
             growing.require_revision(seen, expected_revision)
             members = [id for id, head in view.heads.items() if head.flow == flow]
@@ -228,7 +228,7 @@ def _owe(work: Round, group: Group, view: View, known: Sequence[ExecutionId]) ->
     """List who is owed a cancel; `known` are those whose other downstreams were looked at."""
     mine = [edge.upstream for edge in view.edges if edge.group_key == group.key]
     if not set(mine) <= set(known):
-        raise Conflict(f"more was drawn to {group.downstream} just now")
+        raise Conflict(f"another edge to {group.downstream} was added at the same time")
     owe(work, [group], view, view)
 
 

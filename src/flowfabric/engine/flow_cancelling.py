@@ -171,7 +171,7 @@ class FlowCancelling:
             if left <= 0:
                 raise ResultTimeout(
                     f"flow {id} is not cancelled after {wait_ms} ms",
-                    hint="it goes on; `backlog` says who is left",
+                    hint="the cancel goes on; `backlog()` lists the members that are left",
                     details={"op": OP, "elapsed_ms": wait_ms},
                 )
             await asyncio.sleep(min(pause, left))

@@ -51,11 +51,11 @@ class FlowProjector:
             found, self.cursor, lost = await unsettled_flows(self._store, self.cursor, PAGE)
             views, unseen = await isolated(found, self._look)
         except FlowFabricError as error:
-            logger.warning("flows could not be read", extra={"error": error.code})
+            logger.warning("could not read flows", extra={"error": error.code})
             return Swept(errors=1)
         for flow, problem in unseen:
             lost += 1
-            log_failed(logger, "a flow could not be read", problem, {"flow": flow.id})
+            log_failed(logger, "could not read a flow", problem, {"flow": flow.id})
         now_ms = self._clock.now_ms()
         processed = 0
         for view in views:
@@ -65,7 +65,7 @@ class FlowProjector:
             except Exception as error:
                 lost += 1
                 about = {"flow": view.flow.id if view.flow else ""}
-                log_failed(logger, "a flow could not be summed up", error, about)
+                log_failed(logger, "could not write the summary of a flow", error, about)
         return Swept(processed, lost, again=bool(self.cursor))
 
     async def _look(self, flows: Sequence[Flow]) -> list[View]:
@@ -91,13 +91,13 @@ def _changed(flow: Flow, view: View, now_ms: int) -> dict[str, Value]:
     repaired = recount(flow, view.tally, view.lines, now_ms)
     if repaired:
         logger.error(
-            "counters of flow %s were wrong",
+            "repaired the counters of flow %s",
             flow.id,
             extra={"flow": flow.id, "repaired": sorted(repaired)},
         )
     if strange := unknown_states(view.tally):
         logger.error(
-            "members of flow %s are in states that nobody knows",
+            "members of flow %s have unknown states",
             flow.id,
             extra={"flow": flow.id, "states": strange},
         )

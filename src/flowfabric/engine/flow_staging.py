@@ -79,7 +79,7 @@ class FlowStaging:
             found = await self._seen(steps.id)
             if _rev(found) == _rev(flow):
                 raise InvalidInput(
-                    "a member exists already", field="execution_id", hint="mint new ids"
+                    "a member already exists", field="execution_id", hint="mint new ids"
                 )
             return found
 

@@ -109,7 +109,7 @@ class FlowWrites:
 
 
 def _no_flow(id: FlowId) -> FlowNotFound:
-    return FlowNotFound(f"there is no flow {id}", details={"flow": id})
+    return FlowNotFound(f"flow {id} not found", details={"flow": id})
 
 
 def _signed(changes: Changeset, requests: str) -> Changeset:

@@ -169,7 +169,7 @@ class Flows:
         view = await look(self._store, Sight(flow=plan.id))
         if view.flow is None:
             raise late or InvalidInput(
-                "a member exists already", field="execution_id", hint="mint new ids"
+                "a member already exists", field="execution_id", hint="mint new ids"
             )
         require_same(view.flow, plan)
         if not view.flow.is_open:
@@ -213,7 +213,7 @@ class Flows:
         try:
             return await self._dispatcher.dispatch(line)
         except Conflict:
-            return NoOp("others are at it")
+            return NoOp("other engines are changing the flow")
 
     async def picture(self, id: FlowId) -> Picture:
         """All of it: members, edges, groups."""

@@ -88,7 +88,7 @@ def _decided(items: Sequence[T], decide: Callable[[T], R]) -> _Decided[T, R]:
             found.append((item, decide(item)))
         except Exception as error:
             errors += 1
-            log_failed(logger, "a record could not be judged", error, {"record": item.id})
+            log_failed(logger, "could not check a record", error, {"record": item.id})
     return _Decided(found, errors)
 
 
@@ -121,7 +121,7 @@ class IndexReconciler:
         try:
             return await work(after)
         except FlowFabricError as error:
-            logger.warning("records could not be verified", extra={"error": error.code})
+            logger.warning("could not check records", extra={"error": error.code})
             return _Piece(errors=1, cursor=after)
 
     async def _open(self, after: str) -> _Piece:
@@ -148,10 +148,10 @@ class IndexReconciler:
         )
         for change, error in unwritten:
             about = {"execution": change.id}
-            log_failed(logger, "an execution could not be repaired", error, about)
+            log_failed(logger, "could not repair the timer of an execution", error, about)
         done = [answer.id for answer in answers if isinstance(answer, Applied)]
         for id in done:
-            logger.error("the times of %s were wrong", id, extra={"execution": id})
+            logger.error("repaired the timer of %s", id, extra={"execution": id})
         return _Piece(len(done), lost + repairs.errors + len(unwritten), cursor)
 
     async def _apply(self, changes: Sequence[Transition]) -> list[Applied | Rejected]:
@@ -166,10 +166,10 @@ class IndexReconciler:
         changes = [change for _, change in repairs.found if change is not None]
         answers, unwritten = await isolated(changes, self._commit)
         for change, error in unwritten:
-            log_failed(logger, "a flow could not be repaired", error, {"flow": change.id})
+            log_failed(logger, "could not repair the timer of a flow", error, {"flow": change.id})
         done = [id for id, is_done in answers if is_done]
         for id in done:
-            logger.error("the times of flow %s were wrong", id, extra={"flow": id})
+            logger.error("repaired the timer of flow %s", id, extra={"flow": id})
         return _Piece(len(done), lost + repairs.errors + len(unwritten), cursor)
 
     async def _commit(self, changes: Sequence[FlowPatch]) -> list[tuple[FlowId, bool]]:
@@ -185,6 +185,8 @@ class IndexReconciler:
         if verified.repaired:
             told = {"repaired": verified.repaired}
             logger.error(
-                "%d index entries differed from their records", verified.repaired, extra=told
+                "repaired %d index entries that differed from their records",
+                verified.repaired,
+                extra=told,
             )
         return _Piece(verified.repaired, 0, verified.cursor)

@@ -28,9 +28,9 @@ def seconds_of(given: Intervals, known: Collection[str]) -> dict[str, float]:
     for name in given:
         if name not in known:
             raise InvalidInput(
-                f"{name!r} is no duty with an interval of its own",
+                f"{name!r} is not a sweeper with an interval",
                 field="intervals",
-                hint=f"one of {', '.join(sorted(known))}",
+                hint=f"use one of {', '.join(sorted(known))}",
             )
     chosen = {name: duration_ms(span, f"intervals.{name}") / 1000 for name, span in given.items()}
     return {name: chosen.get(name, SECONDS[name]) for name in known}

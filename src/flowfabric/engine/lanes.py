@@ -62,7 +62,7 @@ class Lanes:
             if is_done:
                 return
             if is_unsure and (after := self._known.get(name)) and after.rev > seen + 1:
-                raise Conflict(f"lane '{name}' was set by others; it is {after.state}")
+                raise Conflict(f"lane '{name}' was changed by another caller; it is {after.state}")
             if pause is not None:
                 await apart(pause)
         raise Conflict(f"lane '{name}' kept changing")

@@ -71,10 +71,10 @@ class Learning:
             _, lost = await isolated(flows, self._read)
         except Exception as error:
             # Nothing is lost: what follows from ends is then written by a dispatcher.
-            log_failed(logger, "flows could not be read", error, {"flows": len(flows)})
+            log_failed(logger, "could not read flows", error, {"flows": len(flows)})
             return
         for flow, problem in lost:
-            log_failed(logger, "a flow could not be read", problem, {"flow": flow.id})
+            log_failed(logger, "could not read a flow", problem, {"flow": flow.id})
             self._known.leave(flow.id)
 
     def _over(self, task: asyncio.Task[None]) -> None:

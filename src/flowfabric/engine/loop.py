@@ -83,7 +83,7 @@ class Loop:
             self.problem = repr(error)
             first, most = BACKOFF_SECONDS
             pause = min(first * 2 ** min(self.failures - 1, 20), most)
-            logger.exception("loop %s failed", self.name, extra={"failures": self.failures})
+            logger.exception("duty %s failed", self.name, extra={"failures": self.failures})
         else:
             self.failures = 0
             self.problem = ""

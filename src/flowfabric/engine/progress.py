@@ -26,7 +26,7 @@ def stalled(view: View, now_ms: int, grace_ms: int) -> str:
         return ""
     told = f"flow: {len(due)} outbox entries are due and nothing changed for {format_ms(idle_ms)}"
     if flow.busy_until_ms > now_ms:
-        return f"{told}, although a dispatcher holds it; look at its log"
+        return f"{told}, although a dispatcher holds it; check its log"
     return f"{told}; is an engine running?"
 
 
@@ -88,4 +88,4 @@ class Queues:
             if why:
                 yield Unclaimed(*place, f"{told}; {why}", is_unserved=True)
             elif self._claimed_ms.get(place, 0) < queue.oldest_ms:
-                yield Unclaimed(*place, f"{told}, and nothing is claimed")
+                yield Unclaimed(*place, f"{told}, but none is claimed")

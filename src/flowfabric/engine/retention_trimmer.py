@@ -58,7 +58,7 @@ class RetentionTrimmer:
             await self._checkpoint()
             return swept
         except FlowFabricError as error:
-            logger.warning("what may go could not be removed", extra={"error": error.code})
+            logger.warning("purge failed", extra={"error": error.code})
             return Swept(errors=1)
 
     async def _checkpoint(self) -> None:
@@ -85,7 +85,7 @@ class RetentionTrimmer:
         closed, unclosed = await isolated(closing, self._close)
         for changes, error in unclosed:
             about = {"flow": changes.flows[0].id}
-            log_failed(logger, "a flow could not be closed", error, about)
+            log_failed(logger, "could not close a flow before its purge", error, about)
         answers: list[Purged] = []
         errors = len(unclosed)
         for purge in purges:
@@ -132,7 +132,7 @@ class RetentionTrimmer:
     async def _put_off(self, one: Purge, error: Exception) -> None:
         """What cannot be removed is not the first to be removed again and again."""
         name: str = (one.executions or one.flows)[0].id
-        log_failed(logger, "what may go could not be removed", error, {"record": name})
+        log_failed(logger, "purge of a record failed", error, {"record": name})
         until_ms = self._clock.now_ms() + PUT_OFF_MS
         try:
             for flow in one.flows:
@@ -141,7 +141,7 @@ class RetentionTrimmer:
                 await self._store.commit(changes, self._clock.now_ms())
             await self._keep(one.executions, {each.id: until_ms for each in one.executions})
         except Exception as again:
-            log_failed(logger, "it could not be put off either", again, {"record": name})
+            log_failed(logger, "could not postpone the purge of a record", again, {"record": name})
 
     async def _keep(self, seen: Sequence[Departure], kept: dict[ExecutionId, int]) -> None:
         """Their keys are alive: who submits the same again is to find them."""

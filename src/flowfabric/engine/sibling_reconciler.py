@@ -63,7 +63,7 @@ class SiblingReconciler:
         try:
             found = await self._store.pending(turn)
         except FlowFabricError as error:
-            logger.warning("open lines could not be read", extra={"error": error.code})
+            logger.warning("could not read outbox entries", extra={"error": error.code})
             return Reconciled(errors=1)
         self.cursor = name_of(found[-1]) if found else ""
         processed = errors = 0
@@ -84,7 +84,7 @@ class SiblingReconciler:
             action = await self._reconcile(flow, line)
         except Exception as error:
             about = {"flow": flow.id, "line": line.id}
-            log_failed(logger, "a group could not be reconciled", error, about)
+            log_failed(logger, "could not reconcile the losers of a join", error, about)
             return None
         if action is not None:
             self.counts.count(telemetry.SIBLINGS_RECONCILED, action)
@@ -95,7 +95,7 @@ class SiblingReconciler:
             downstream = stored_execution_id(line.execution)
         except InvalidInput as error:
             await self._remove(flow, line)
-            logger.warning("a malformed line was removed", extra={"line": line.id})
+            logger.warning("removed a malformed outbox entry", extra={"line": line.id})
             raise error
         view = (await self._store.graph([Sight(flow=flow.id, groups=[downstream], lines=True)]))[0]
         if view.flow is None:

@@ -49,8 +49,8 @@ class Slots:
     def leave(self) -> None:
         if self._waiting >= WAITING_MAX:
             raise Refused(
-                f"{self._waiting} tasks of this worker wait for others already",
-                hint="make it a flow: its members wait without a worker",
+                f"{self._waiting} tasks of this worker already wait for results",
+                hint="use a flow: its members wait without a worker",
             )
         self._waiting += 1
         self.give_back()

@@ -30,10 +30,10 @@ class Submitted(msgspec.Struct, frozen=True):
 def require_partition(id: ExecutionId, counts: PartitionCounts) -> None:
     if partition_of(stored_execution_id(id)) >= counts.flow:
         raise InvalidInput(
-            f"{id} is in no partition of this store",
+            f"{id} names a partition that this store does not have",
             field="execution_id",
             code="invalid_partition_index",
-            hint=f"partitions are 0 to {counts.flow - 1}",
+            hint=f"use partitions 0 to {counts.flow - 1}",
         )
 
 

@@ -75,7 +75,7 @@ class Supervisor:
             await self._cut_off()
         names = sorted(task.get_name().removeprefix("flowfabric-") for task in late)
         if names:
-            logger.warning("cut off while stopping: %s", ", ".join(names))
+            logger.warning("cancelled while stopping: %s", ", ".join(names))
         return names
 
     async def _cut_off(self) -> None:
@@ -106,7 +106,7 @@ class Supervisor:
         first, most = RESTART_SECONDS
         seconds = min(first * 2 ** min(self._restarts[loop.name] - 1, 20), most)
         logger.error(
-            "%s ended by itself and is started again",
+            "%s ended unexpectedly and is restarted",
             loop.name,
             extra={"duty": loop.name, "problem": problem, "pause_seconds": seconds},
         )

@@ -89,7 +89,7 @@ class Timekeeper:
         try:
             return await persistently(self._clock, self._sweep)
         except FlowFabricError as error:
-            logger.warning("timers could not be read", extra={"error": error.code})
+            logger.warning("could not read timers", extra={"error": error.code})
             return Sweep(0, 1, {}, again=False, next_ms=self._clock.now_ms() + 1_000)
 
     async def _sweep(self, _: bool) -> Sweep:
@@ -148,7 +148,7 @@ class Timekeeper:
         later, _, _ = _poison(row, now_ms, repr(error))
         _, lost = await self._apply([later], now_ms)
         for _, again in lost:
-            log_failed(logger, "a timer could not be put off", again, {"execution": row.id})
+            log_failed(logger, "could not postpone a timer", again, {"execution": row.id})
 
     async def _look(self) -> DueBatch:
         """A batch of what is due and served here; behind what is not, the look goes further."""

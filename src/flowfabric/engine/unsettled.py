@@ -46,6 +46,6 @@ def _has_a_name(flow: Flow) -> bool:
     try:
         parse_flow_id(flow.id)
     except InvalidInput:
-        logger.error("%r is no id of a flow", flow.id, extra={"flow": flow.id})
+        logger.error("%r is not a flow id", flow.id, extra={"flow": flow.id})
         return False
     return True

@@ -27,7 +27,7 @@ def open_store(
     match parts.scheme:
         case "memory":
             if parts.netloc or parts.path:
-                raise InvalidInput("memory:// has no name", field="url", hint="write memory://")
+                raise InvalidInput("memory:// takes no name", field="url", hint="write memory://")
             options_of(parts, ())
             return MemoryStore(clock, counts)
         case "sqlite":
@@ -58,15 +58,15 @@ def _sqlite(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
     path = unquote(parts.path[1:])
     if parts.netloc or not path or not parts.path.startswith("/"):
         raise InvalidInput(
-            "names no file",
+            "the URL names no file",
             field="url",
-            hint="three slashes before a relative path, four before a full one: sqlite:///flows.db",
+            hint="use three slashes before a relative path, four before an absolute one: sqlite:///flows.db",
         )
     options = options_of(parts, ("synchronous",))
     synchronous = options.get("synchronous", "FULL").upper()
     if synchronous not in _SYNCHRONOUS:
         raise InvalidInput(
-            f"{synchronous!r} is not possible", field="synchronous", hint="FULL or NORMAL"
+            f"unknown value {synchronous!r}", field="synchronous", hint="use FULL or NORMAL"
         )
     return SqliteStore(path, synchronous=synchronous, clock=clock, counts=counts)
 
@@ -78,7 +78,9 @@ def _postgres(url: str, clock: Clock | None, counts: PartitionCounts | None) -> 
         if error.name != "asyncpg":
             raise
         raise MissingExtra(
-            "postgresql:// needs an extra", field="url", hint="pip install 'flowfabric[postgres]'"
+            "postgresql:// needs the extra `postgres`",
+            field="url",
+            hint="pip install 'flowfabric[postgres]'",
         ) from error
     return PostgresStore(url, clock=clock, counts=counts)
 
@@ -91,7 +93,7 @@ def _valkey(url: str, clock: Clock | None, counts: PartitionCounts | None) -> St
         if error.name != "hiredis":
             raise
         raise MissingExtra(
-            f"{split_url(url).scheme}:// needs an extra",
+            f"{split_url(url).scheme}:// needs the extra `valkey`",
             field="url",
             hint="pip install 'flowfabric[valkey]'",
         ) from error

@@ -186,5 +186,5 @@ def arriving_ms(caller: FollowingClock | None, now_ms: int) -> int:
         return now_ms
     at_ms = caller.arriving_ms()
     if now_ms > at_ms + SKEW_LIMIT_MS:
-        raise ClockSkew(f"it was decided {now_ms - at_ms} ms in the future")
+        raise ClockSkew(f"the time of the decision is {now_ms - at_ms} ms in the future")
     return at_ms

@@ -103,7 +103,7 @@ def known_key(id: object, digest: object) -> Inserted:
         owner = stored_execution_id(str(id))
     except InvalidInput:
         return Inserted(
-            ExecutionId(str(id)), created=False, problem=in_column("id", f"{id!r} is no id")
+            ExecutionId(str(id)), created=False, problem=in_column("id", f"{id!r} is not an id")
         )
     if not isinstance(digest, str):
         return Inserted(owner, created=False, problem=in_column("digest", "Expected `str`"))

@@ -16,7 +16,7 @@ def split_url(url: str) -> SplitResult:
     if parts is None:
         raise InvalidInput("the URL cannot be read", field="url", hint=ESCAPES)
     if parts.fragment:
-        raise InvalidInput("has a '#'", field="url", hint="write it as %23")
+        raise InvalidInput("the URL has a '#'", field="url", hint="write it as %23")
     return parts
 
 
@@ -24,7 +24,7 @@ def split_server_url(url: str) -> SplitResult:
     """The URL of a server: user, password and host come before the first slash."""
     parts = split_url(url)
     if "@" in parts.path or "@" in parts.query:
-        raise InvalidInput("has an '@' after the host", field="url", hint=ESCAPES)
+        raise InvalidInput("the URL has an '@' after the host", field="url", hint=ESCAPES)
     return parts
 
 
@@ -35,7 +35,7 @@ def options_of(parts: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
         if name not in known:
             shown = f"unknown option {name!r}" if name.isidentifier() else "an unknown option"
             allowed = ", ".join(known) or "none"
-            raise InvalidInput(shown, field="url", hint=f"known: {allowed}")
+            raise InvalidInput(shown, field="url", hint=f"known options: {allowed}")
     return options
 
 
@@ -43,7 +43,7 @@ def port_of(parts: SplitResult) -> int | None:
     port = _port(parts)
     if port == 0:
         raise InvalidInput(
-            "the port is no number that a port can have", field="url", hint=f"1 to {PORT_MAX}"
+            "the port is not a valid number", field="url", hint=f"use 1 to {PORT_MAX}"
         )
     return port
 

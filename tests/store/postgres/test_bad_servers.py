@@ -130,7 +130,7 @@ async def test_a_server_that_only_reads(server_url: str, database: str) -> None:
     await raw.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     await raw.close()
     error = await refused(at(server_url, database=database))
-    assert "only reads" in str(error)
+    assert "is read-only" in str(error)
     assert "default_transaction_read_only" in str(error)
 
 

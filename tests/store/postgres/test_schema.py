@@ -101,7 +101,7 @@ async def test_a_newer_schema_is_refused(desk: Desk, store: PostgresStore) -> No
 async def test_a_schema_made_by_another_text_is_refused(desk: Desk, store: PostgresStore) -> None:
     raw = await desk.raw()
     await raw.execute("UPDATE migration SET checksum = 'x' WHERE version = 1")
-    with pytest.raises(StoreMismatch, match="was made by another 0001_initial"):
+    with pytest.raises(StoreMismatch, match="another build: 0001_initial differs"):
         await desk.opened()
 
 

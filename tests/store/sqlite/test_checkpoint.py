@@ -76,7 +76,7 @@ async def test_a_log_that_cannot_be_emptied_is_told_of(
         assert told.levelno == logging.ERROR
         (finding,) = (await Doctor(mine, FollowingClock(clock)).examine()).findings
         assert (finding.kind, finding.subject) == (Kind.SLOWED, f"{mine.path}-wal")
-        assert "end what has had the file open" in finding.sentence
+        assert "end the program that has had the file open" in finding.sentence
     caplog.clear()
     await sweep(mine, clock)
     assert caplog.records == []

@@ -46,7 +46,7 @@ def test_a_version_that_cannot_be_read_is_refused_by_its_name(version: str) -> N
     told = facts(f"valkey_version:{version}")
     with pytest.raises(StoreMismatch) as refused:
         require_fit(told, parse_address("valkey://host"), Place("host", 6379))
-    assert f"valkey {version!r}, which is no version" in refused.value.message
+    assert f"valkey {version!r}, which cannot be read" in refused.value.message
     assert "Valkey 7.2" in refused.value.hint
 
 

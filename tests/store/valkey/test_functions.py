@@ -114,7 +114,7 @@ async def test_a_store_that_asks_for_a_newer_protocol_is_refused(
     for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).drop):
         with pytest.raises(StoreMismatch, match=f"protocol {NEWER}") as refused:
             await verb()
-        assert refused.value.hint == "upgrade flowfabric here"
+        assert refused.value.hint == "upgrade FlowFabric on this machine"
     await ask_for(store, PROTOCOL)
 
 
@@ -141,7 +141,7 @@ async def test_a_store_that_is_laid_out_in_an_older_way_is_refused_but_can_be_dr
     for verb in (opener(url).migrate, opener(url).unmigrated, opener(url).sizes):
         with pytest.raises(StoreMismatch, match=f"made with protocol {PROTOCOL}") as refused:
             await verb()
-        assert "the flowfabric that made it" in refused.value.hint
+        assert "the FlowFabric that made it" in refused.value.hint
     await opener(url).drop()
     assert await opener(url).sizes() == []
 
@@ -154,7 +154,7 @@ async def test_keys_of_another_program_are_refused_and_left_alone(
     meta = store.keys.shared("meta")
     await command(store, meta, "HSET", meta, "theirs", "1")
     for verb in (opener(url).migrate, opener(url).drop, opener(url).sizes):
-        with pytest.raises(StoreMismatch, match="not ours"):
+        with pytest.raises(StoreMismatch, match="belong to another program"):
             await verb()
     assert await command(store, meta, "HGETALL", meta) == [b"theirs", b"1"]
     await command(store, meta, "UNLINK", meta)

@@ -141,7 +141,7 @@ async def test_a_replica_is_refused(clock: VirtualClock) -> None:
         error = await refusal(replica.url)
     assert isinstance(error, StoreUnavailable)
     assert "read-only replica" in str(error)
-    assert error.hint == "connect to the primary instead"
+    assert error.hint == "connect to the primary"
 
 
 async def test_a_primary_that_became_a_replica_is_told_of(

@@ -196,7 +196,7 @@ async def test_a_document_that_had_lost_its_time_is_due_again(
     clock.set(DUE_MS)
     assert (await store.due(DUE_MS, 9, [KIND])).documents == []
     assert await documents(store, "blue") == []
-    told = "5 entries differ from the records they are made of"
+    told = "5 entries differ from their records"
     assert await store.inspect() == [Damage("the indexes", told)]
     assert await verified(store) == 5
     assert [each.name for each in (await store.due(DUE_MS, 9, [KIND])).documents] == ["a", "b"]

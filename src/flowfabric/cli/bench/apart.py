@@ -67,5 +67,5 @@ async def _rate(bench: Bench, n: int) -> float:
     handles = await bench.app.start_many(bench.step.bind(number) for number in range(n))
     results = await asyncio.gather(*(handle.result() for handle in handles))
     if results != list(range(1, n + 1)):
-        raise Corrupt("the results are not those of the executions that were started")
+        raise Corrupt("the results do not match the executions that were started")
     return n / (time.perf_counter() - began)

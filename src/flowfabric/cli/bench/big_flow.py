@@ -106,7 +106,7 @@ async def _executed(made: _Made, run: FlowHandle) -> float:
     result = await run.result(made.last)
     seconds = time.perf_counter() - began
     if result != made.result:
-        raise Corrupt("the last result is not that of the flow")
+        raise Corrupt("the last result does not match the flow")
     return made.members / seconds
 
 

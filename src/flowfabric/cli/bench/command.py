@@ -18,8 +18,8 @@ Examples:
   ff bench cycle --store sqlite                      a private temporary file
   ff bench cycle --store memory --n 5000
   ff bench limit --store sqlite                      the raw client, no engine
-  ff bench idle --store postgres                     a private server, gone afterwards
-  ff bench contend --store sqlite                    eight processes, the same few executions
+  ff bench idle --store postgres                     a private server, removed afterwards
+  ff bench contend --store sqlite                    eight processes contend for a few executions
   ff bench chain --store sqlite                      flows of ten members in a row
   ff bench timers --store sqlite                     how late deadlines are
 """
@@ -49,7 +49,10 @@ def cycle(
         int, typer.Option(min=0, help="Finished executions to put into the store first.")
     ] = 0,
     repeat: Annotated[
-        int, typer.Option(min=1, help="Measure so often and print the median of each figure.")
+        int,
+        typer.Option(
+            min=1, help="How many times to measure; the median of each figure is printed."
+        ),
     ] = 1,
     apart: Apart = False,
     json: Json = False,
@@ -58,8 +61,8 @@ def cycle(
 
     One worker in this process runs a task that does nothing; every result is awaited through its
     handle, all through the public API. With --preload the same is measured on an empty store of
-    the same kind, to see what many finished executions cost. With --apart fewer things are
-    measured: a lone round trip, and submitting and working at the same time.
+    the same kind, to show what many finished executions cost. With --apart only a single round
+    trip, and submitting and working at the same time, are measured.
 
     \b
     Examples:
@@ -86,20 +89,22 @@ def limit(
     *,
     store: Store = "sqlite",
     n: Annotated[int, typer.Option("--n", min=1, help="Executions to write.")] = 20_000,
-    repeat: Annotated[int, typer.Option(min=1, help="Measure so often and print the median.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="How many times to measure; the median is printed.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Measure the records of a cycle with the raw client, no engine.
 
     The same records as `ff bench cycle` writes, in transactions of 100 executions for each of
-    submit, claim and complete, in a store of its own beside the one that is named: a file, a
-    schema or a prefix, removed afterwards. What the engine reaches of this is `share_of_limit`.
+    submit, claim and complete, in a separate file, schema or prefix of the store, removed
+    afterwards. `ff bench cycle` prints its share of this rate as `share_of_limit`.
 
     \b
     Examples:
       ff bench limit --store 'sqlite?synchronous=NORMAL'
       ff bench limit --store sqlite:///x.db --n 50000 --json
-      ff bench limit --store postgres                  a private server, gone afterwards
+      ff bench limit --store postgres                  a private server, removed afterwards
     """
     from statistics import median
 
@@ -121,8 +126,8 @@ def idle(
 ) -> None:
     """Measure what an engine and a worker cost with nothing to do.
 
-    Round trips are counted by the store where it makes them; processor time is that of this
-    process. A few seconds pass before, until everything has come to rest.
+    The store counts its round trips; processor time is that of this process. The measurement
+    begins after a few seconds, when startup is over.
 
     \b
     Examples:
@@ -145,11 +150,11 @@ def contend(
     verbs: Annotated[int, typer.Option(min=1, help="Calls, all processes together.")] = 20_000,
     json: Json = False,
 ) -> None:
-    """Let processes fight over a few executions; prove no harm done.
+    """Let processes contend for a few executions, and check the store.
 
-    They claim, renew, complete, cancel, replay and change priorities, mostly blindly. Afterwards
-    every acknowledged write is looked for in the store, and every lease is checked against the
-    others; the exit code is 1 if anything is lost or was held twice.
+    They claim, renew, complete, cancel, replay and change priorities at random. Afterwards every
+    acknowledged write must be in the store, and no two leases may overlap; the exit code is 1 if
+    a write was lost or an execution was held twice.
 
     \b
     Examples:
@@ -167,8 +172,8 @@ def contend(
         raise typer.Exit(NOT_AS_EXPECTED)
 
 
-Repeat = Annotated[int, typer.Option(min=1, help="Measure so often.")]
-Width = Annotated[int, typer.Option(min=2, help="Members side by side.")]
+Repeat = Annotated[int, typer.Option(min=1, help="How many times to measure.")]
+Width = Annotated[int, typer.Option(min=2, help="Members that run side by side.")]
 
 
 @bench.command()
@@ -234,8 +239,8 @@ def fanin(
 ) -> None:
     """Measure how long a join waits for its release after its last member.
 
-    The times are those of the log. With --apart members are ended by processes that dispatch
-    nothing, and what follows from an end is found by another process.
+    The times are those of the log. With --apart members end in processes that do not dispatch,
+    and another process dispatches what follows.
 
     \b
     Examples:
@@ -285,20 +290,20 @@ def submit(
     *,
     store: Store = "sqlite",
     members: Annotated[int, typer.Option(min=1, help="Members of the flow.")] = 10_000,
-    edges: Annotated[int, typer.Option(min=0, help="About so many edges of a window.")] = 30_000,
+    edges: Annotated[int, typer.Option(min=0, help="Edges of a window, approximately.")] = 30_000,
     shape: Annotated[
         str,
         typer.Option(help="window (each waits for the few before), tree (groups of 50) or join."),
     ] = "window",
-    run: Annotated[bool, typer.Option("--run", help="Execute the flow, too.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Also execute the flow.")] = False,
     json: Json = False,
 ) -> None:
     """Measure the submit of one big flow, and with --run its execution.
 
-    Meanwhile another process renews a lease on the same store, over and over: the longest that one
-    of its calls took is `longest_stall_ms`. In memory nobody else can be there, so it is the
-    longest that anything else in this process had to wait. With --run one worker then executes
-    the flow: `members_per_s` should be the same for flows of any size.
+    Meanwhile another process renews a lease on the same store, over and over;
+    `longest_stall_ms` is the longest of its calls. In memory it is the longest that anything else
+    in this process had to wait. With --run one worker then executes the flow: `members_per_s`
+    should be the same for flows of any size.
 
     \b
     Examples:
@@ -320,13 +325,13 @@ def submit(
 def purge(
     *,
     store: Store = "sqlite",
-    n: Annotated[int, typer.Option("--n", min=1, help="Executions that have ended.")] = 10_000,
+    n: Annotated[int, typer.Option("--n", min=1, help="Finished executions to delete.")] = 10_000,
     json: Json = False,
 ) -> None:
-    """Measure how fast what has ended goes, and count what is left of it.
+    """Measure how fast finished work is deleted, and count what is left.
 
-    Executions are run to their end first, and a flow of ten members for every hundred of them; the
-    exit code is 1 if a single record stays behind.
+    First executions run to their end, with a flow of ten members for every hundred of them; the
+    exit code is 1 if any record of them is left.
 
     \b
     Examples:
@@ -349,7 +354,7 @@ def route(
     *,
     store: Store = "sqlite",
     waiting: Annotated[
-        int, typer.Option(min=4_000, help="Ready executions of 200 tasks at first.")
+        int, typer.Option(min=4_000, help="Ready executions of 200 tasks to begin with.")
     ] = 10_000,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to watch an idle worker.")] = 5,
     json: Json = False,
@@ -357,8 +362,8 @@ def route(
     """Measure what a claim costs by how many tasks the worker serves.
 
     One task, all of 200, and one of 200 behind the work of the others: the median time of a claim
-    and the rows of ready queues that it looked at. Then how often a worker asks the store that can
-    run nothing of what is ready.
+    and how many rows of ready queues it examined. Then how often a worker asks the store while
+    it knows none of the ready tasks.
 
     \b
     Examples:
@@ -379,11 +384,11 @@ def entries(
     store: Store = "sqlite",
     n: Annotated[int, typer.Option("--n", min=1, help="Entries to write.")] = 20_000,
     executions: Annotated[
-        int, typer.Option(min=1, max=500, help="Executions that are held at a time.")
+        int, typer.Option(min=1, max=500, help="Executions held at the same time.")
     ] = 200,
     json: Json = False,
 ) -> None:
-    """Measure how fast executions that are held write entries beside them.
+    """Measure how fast entries are written beside held executions.
 
     One process holds them all and writes one entry of 100 bytes for each in every call; the next
     call begins when the last one is answered.
@@ -410,8 +415,8 @@ def timers(
 ) -> None:
     """Measure how late timers are on an idle store.
 
-    Executions that nobody runs have deadlines, each at a moment of its own; late is how long
-    after its deadline the end of one can be seen, by the store's time.
+    Executions without a worker have deadlines, each at its own time; lateness is the time from
+    the deadline until the end can be read, by the store's clock.
 
     \b
     Examples:
@@ -435,11 +440,11 @@ def replicas(
     nodes: Annotated[int, typer.Option(min=2, help="Members of each chain.")] = 10,
     json: Json = False,
 ) -> None:
-    """Let several engines share one store, then let one of them die in the middle.
+    """Let several engines share one store, then kill one of them at work.
 
-    The same chains are dispatched by one engine, by several, and by several of which one dies
-    with flows in its hands: rounds of dispatch with several and with one, and the longest that
-    any member then waited to be released.
+    The same chains are dispatched by one engine, by several, and by several of which one is
+    killed while it holds flows. Printed are the dispatch rounds with several and with one, and the
+    longest wait of a member for its release after the kill.
 
     \b
     Examples:

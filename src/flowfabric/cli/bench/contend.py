@@ -74,7 +74,7 @@ class Arena:
         loaded = await self.engine.store.load(Want(ids=self.ids))
         revs = {one.head.id: one.head.rev for one in loaded if one is not None}
         if len(revs) != len(self.ids):
-            raise Corrupt("executions that were submitted are not there")
+            raise Corrupt("submitted executions are missing")
         return revs
 
     async def histories(self) -> list[History]:
@@ -99,7 +99,7 @@ class Arena:
 async def run(target: Target, *, processes: int, verbs: int) -> Contention:
     if target.kind == "memory":
         raise InvalidInput(
-            "memory:// is seen by one process only", field="store", hint="use sqlite or a server"
+            "other processes cannot open memory://", field="store", hint="use sqlite or a server"
         )
     engine = Engine(open_store(target.url), namespace=f"bench-{secrets.token_hex(4)}")
     await engine.open()
@@ -202,5 +202,5 @@ def _report(fighter: subprocess.Popen[str]) -> Report:
 
 def _fallen(fighter: subprocess.Popen[str]) -> FlowFabricError:
     said = fighter.stderr.read() if fighter.stderr is not None else ""
-    last = said.strip().splitlines()[-1:] or ["it said nothing"]
-    return FlowFabricError(f"a contender fell: {last[0]}")
+    last = said.strip().splitlines()[-1:] or ["it printed nothing"]
+    return FlowFabricError(f"a contending process failed: {last[0]}")

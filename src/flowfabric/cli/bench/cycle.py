@@ -180,7 +180,7 @@ async def _submit(bench: Bench, n: int) -> list[Handle[int]]:
 async def _check(handles: Sequence[Handle[int]], expected: Sequence[int]) -> None:
     results = await asyncio.gather(*(handle.result() for handle in handles))
     if results != list(expected):
-        raise Corrupt("the results are not those of the executions that were started")
+        raise Corrupt("the results do not match the executions that were started")
 
 
 def _at(ordered: Sequence[float], percent: int) -> float:

@@ -45,10 +45,10 @@ async def _append(app: App, leases: list[Lease], number: int) -> None:
     batch = [Append(lease.id, Held(lease.epoch, lease.token), (entry,)) for lease in leases]
     answers = await app.engine.store.append(batch, app.engine.clock.now_ms())
     if not all(isinstance(answer, Appended) and not answer.there for answer in answers):
-        raise Corrupt("an entry of a lease that is held was not written")
+        raise Corrupt("an entry was not written although its lease is held")
 
 
 async def _require_all(app: App, lease: Lease, rounds: int) -> None:
     (found,) = await app.engine.store.entries([Topic(lease.id, TOPIC, limit=rounds + 1)])
     if len(found) != rounds:
-        raise Corrupt(f"{len(found)} of {rounds} entries are there")
+        raise Corrupt(f"{len(found)} of {rounds} entries were found")

@@ -74,4 +74,4 @@ async def _first_ms(bench: Bench, id: str, besides: AbstractSet[str]) -> int:
     for event in await bench.app.engine.read.events(Feed(execution=parse_execution_id(id))):
         if event.kind not in besides:
             return event.at_ms
-    raise Corrupt(f"{id} has not gone on")
+    raise Corrupt(f"{id} was not released")

@@ -108,7 +108,7 @@ async def _chains(bench: Bench, nodes: int, flows: int) -> None:
     made = await asyncio.gather(*(bench.chain(nodes) for _ in range(flows)))
     results = await asyncio.gather(*(run.result(node) for run, node in made))
     if results != [nodes] * flows:
-        raise Corrupt("the results are not those of the chains that were started")
+        raise Corrupt("the results do not match the chains that were started")
 
 
 async def fanout(url: str, width: int, samples: int) -> Fanout:
@@ -122,7 +122,7 @@ async def fanout(url: str, width: int, samples: int) -> Fanout:
         last = graph.add(bench.total, middle)
         run = await graph.submit()
         if await run.result(last) != 2 * width:
-            raise Corrupt("the sum is not that of the members")
+            raise Corrupt("the sum does not match the members")
 
     async with bench.app.running():
         return Fanout(await _timed(once, samples))
@@ -154,7 +154,7 @@ async def _cancelled(run: FlowHandle, node: Node[int]) -> None:
         await run.result(node)
     except ExecutionCancelled:
         return
-    raise Corrupt("a member that lost was not cancelled")
+    raise Corrupt("a member that lost the race was not cancelled")
 
 
 async def _timed(once: Callable[[], Awaitable[None]], samples: int) -> Percentiles:

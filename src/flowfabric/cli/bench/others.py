@@ -21,7 +21,7 @@ class Other:
         that what is told is never an argument of the process."""
         process = self._process
         if process.stdin is None or process.stdout is None:
-            raise FlowFabricError("another process cannot be spoken to")
+            raise FlowFabricError("the other process has no input or output pipe")
         process.stdin.write(f"{line}\n".encode())
         answer = (await process.stdout.readline()).decode().strip()
         if not answer:
@@ -30,8 +30,8 @@ class Other:
 
     async def _fallen(self) -> FlowFabricError:
         said = b"" if self._process.stderr is None else await self._process.stderr.read()
-        last = said.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-        return FlowFabricError(f"another process fell: {last[0]}")
+        last = said.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
+        return FlowFabricError(f"the other process failed: {last[0]}")
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def other(module: str, line: str) -> AsyncIterator[Other]:
         found = Other(process)
         answer = await found.ask(line)
         if answer != READY:
-            raise FlowFabricError(f"another process said {answer!r}")
+            raise FlowFabricError(f"expected {READY!r} from the other process, got {answer!r}")
         yield found
     finally:
         if process.returncode is None:

@@ -60,5 +60,5 @@ async def _flows(app: App, count: int) -> None:
 async def _rows(app: App) -> int:
     store = app.engine.store
     if not isinstance(store, Upkeep):
-        raise TypeError(f"{type(store).__name__} cannot be counted")
+        raise TypeError(f"the records of {type(store).__name__} cannot be counted")
     return sum(part.rows for part in await store.sizes() if part.name not in LASTING)

@@ -79,7 +79,7 @@ class Floor:
             worker.stop()
             await working
         if set(results) != {self.load.nodes}:
-            raise Corrupt("the results are not those of the chains that were started")
+            raise Corrupt("the results do not match the chains that were started")
         return [[parse_execution_id(node.id) for node in nodes] for _, nodes in made]
 
     async def _chain(self) -> tuple[FlowHandle, list[Node[int]]]:
@@ -116,7 +116,7 @@ async def run(target: Target, *, engines: int, load: Load) -> Replicas:
         with suppress(NobodyDied):
             _, takeover_ms = await _measure(target.url, load, engines=engines, is_one_mortal=True)
             return Replicas(together, alone, takeover_ms)
-    raise FlowFabricError("no engine had enough to do to die of it", hint="more --flows")
+    raise FlowFabricError("no engine was busy enough to be killed at work", hint="raise --flows")
 
 
 async def _measure(
@@ -180,5 +180,5 @@ def _ended(process: Process) -> Report:
 
 def _fallen(process: Process) -> FlowFabricError:
     said = process.stderr.read() if process.stderr is not None else ""
-    last = said.strip().splitlines()[-1:] or ["it said nothing"]
-    return FlowFabricError(f"an engine fell: {last[0]}")
+    last = said.strip().splitlines()[-1:] or ["it printed nothing"]
+    return FlowFabricError(f"an engine process failed: {last[0]}")

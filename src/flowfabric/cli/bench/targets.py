@@ -57,7 +57,7 @@ def require_shared(target: Target) -> None:
     """For what needs several processes on one store."""
     if target.kind == "memory":
         raise InvalidInput(
-            "memory:// is seen by one process only", field="store", hint="use sqlite or a server"
+            "other processes cannot open memory://", field="store", hint="use sqlite or a server"
         )
 
 
@@ -88,9 +88,9 @@ def _folder(parent: Path) -> Iterator[Path]:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         raise InvalidInput(
-            f"nothing can be written beside the store: {error.strerror}",
+            f"cannot create a folder beside the store: {error.strerror}",
             field="store",
-            hint="choose a folder that you may write to",
+            hint="choose a store in a folder that you may write to",
         ) from error
     with folder:
         yield Path(folder.name)

@@ -20,7 +20,7 @@ from flowfabric.errors import Corrupt
 FIRST_MS = 500
 GAP_MS = (10, 40)
 PATIENCE_SECONDS = 60.0
-NOBODY = "nobody"
+NOBODY = "unserved"
 
 
 class Timers(msgspec.Struct, frozen=True):

@@ -21,25 +21,28 @@ def demo(
     *,
     store: Annotated[
         str | None,
-        typer.Option(help=f"{STORE_HELP} A private SQLite file if not given."),
+        typer.Option(help=f"{STORE_HELP} Without it, a private SQLite file."),
     ] = None,
     orders: Annotated[
-        int, typer.Option(min=5, max=200, help="How many orders the shop has.")
+        int, typer.Option(min=5, max=200, help="How many orders to submit.")
     ] = ORDERS,
     json: Annotated[
-        bool, typer.Option("--json", help="The summary as one JSON object; the rest to stderr.")
+        bool,
+        typer.Option(
+            "--json", help="Print the summary as one JSON object; the rest goes to stderr."
+        ),
     ] = False,
 ) -> None:
     """Watch durable work survive the death of a worker.
 
-    A shop on the embedded store, two worker processes, some fifty executions: payments that fail
-    twice and are retried, reminders with a delay, one that is cancelled, and a flow, shown as a
-    tree: films, three models that race for the first answer, readers of whom two must agree, a
-    translation that fails and takes the branch behind it along.
+    A shop on the embedded store with two worker processes runs some fifty executions: payments
+    that fail twice and are retried, reminders with a delay, one that is cancelled, and a flow,
+    shown as a tree: films, three models that race for the first answer, readers of whom two must
+    agree, a failed translation whose branch is skipped.
 
     In the middle the worker that renders the films is killed with SIGKILL, and every order is
-    asked for again. At the end everything is counted from the store; the exit code is 1 if
-    anything is missing. Takes about twelve seconds and leaves nothing behind.
+    submitted again. At the end the store is counted; the exit code is 1 if anything is missing.
+    The demo takes about twelve seconds and removes its files.
 
     \b
     Examples:
@@ -53,7 +56,9 @@ def demo(
     try:
         proof = run(store, orders=orders, out=out)
     except KeyboardInterrupt:
-        print("Stopped; the workers are gone and so are the temporary files.", file=sys.stderr)
+        print(
+            "Stopped; the workers have ended and the temporary files are removed.", file=sys.stderr
+        )
         raise typer.Exit(INTERRUPTED) from None
     _print(proof, as_json=json)
     if proof.problems:

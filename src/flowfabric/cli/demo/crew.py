@@ -74,7 +74,7 @@ class Crew:
             code = process.poll()
             if code is not None:
                 said = self._said_by(number).read_text(encoding="utf-8", errors="replace")
-                last = said.strip().splitlines()[-1:] or ["it said nothing"]
+                last = said.strip().splitlines()[-1:] or ["it printed nothing"]
                 raise FlowFabricError(f"worker {number} stopped with code {code}: {last[0]}")
 
     def _said_by(self, number: int) -> Path:

@@ -52,7 +52,7 @@ class FlowProof(msgspec.Struct, frozen=True):
             found.append(f"the outcome of the flow is {self.status.outcome}")
         skipped = self.members.get(SKIPPED)
         if skipped is not None and (skipped.attempts or skipped.effects):
-            found.append(f"{SKIPPED} ran, although it was to be skipped")
+            found.append(f"{SKIPPED} ran, although it should have been skipped")
         return found
 
 

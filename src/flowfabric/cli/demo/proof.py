@@ -96,7 +96,7 @@ async def _unexpected(started: Sequence[Started], heads: dict[str, Snapshot]) ->
         elif head.public_state is not wanted.ends:
             problems.append(f"{wanted.label} is {head.public_state}, not {wanted.ends}")
         elif head.public_state is PublicState.COMPLETED and await handle.result() != wanted.result:
-            problems.append(f"{wanted.label} has another result than it should")
+            problems.append(f"{wanted.label} has the wrong result")
     return problems
 
 

@@ -27,9 +27,9 @@ from flowfabric.errors import FlowFabricError, InvalidInput
 def run(store: str | None, *, orders: int, out: TextIO) -> Proof:
     if store is not None and store.partition(":")[0].partition("?")[0] == "memory":
         raise InvalidInput(
-            "memory:// is seen by one process only, and the demo has three",
+            "the demo starts three processes, which cannot share memory://",
             field="store",
-            hint="leave --store away, or use sqlite:///demo.db",
+            hint="omit --store, or use sqlite:///demo.db",
         )
     with (
         tempfile.TemporaryDirectory(

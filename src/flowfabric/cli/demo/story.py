@@ -48,7 +48,7 @@ class Story:
         self._listener: Handle[object] | None = None
 
     async def play(self) -> Evidence:
-        self._tell("demo", "starts two worker processes; they share nothing but the store")
+        self._tell("demo", "starts two worker processes, which share only the store")
         await self._shop.app.connect()
         follower = Follower(self._shop.app.engine)
         await follower.begin()
@@ -92,7 +92,7 @@ class Story:
         for wanted, handle in started:
             if wanted.ends is PublicState.CANCELLED:
                 self._listener = handle
-        self._tell("caller", f"asked for {len(started)} executions in one call")
+        self._tell("caller", f"submitted {len(started)} executions in one call")
 
     async def _start(self, wanted: Sequence[Wanted]) -> list[Started]:
         handles = await self._shop.app.start_many(one.call for one in wanted)
@@ -125,7 +125,7 @@ class Story:
         if self._listener is not None:
             if self._board.is_held(self._listener.id):
                 listener, self._listener = self._listener, None
-                await listener.cancel("nobody listens any more")
+                await listener.cancel("the stream has no listeners")
         elif self._evidence.started and self._evidence.killed is None:
             victim = self._victim()
             if victim is not None:
@@ -162,7 +162,7 @@ class Story:
         new = [handle for _, handle in again if handle.id not in known]
         self._evidence.asked_again = len(again)
         self._evidence.created_again = len(new)
-        told = f"asked for the same {len(again)} orders again: {len(new)} new executions"
+        told = f"submitted the same {len(again)} orders again: {len(new)} new executions"
         self._tell("caller", told)
 
     def _tell(self, who: str, what: str) -> None:

@@ -34,14 +34,14 @@ def summary(proof: Proof, out: TextIO) -> None:
 def _rows(proof: Proof) -> list[tuple[str, str]]:
     total = sum(proof.attempts.values())
     again = f"{proof.asked_again} orders with the same keys: {proof.created_again} new executions"
-    effects = f"{proof.effects} runs got to their end, one for each completed execution"
+    effects = f"{proof.effects} attempts ran to their end, one for each completed execution"
     if proof.effects_repeated:
-        effects += f" and {proof.effects_repeated} whose worker died before it could say so"
+        effects += f" and {proof.effects_repeated} whose worker died before it could report them"
     return [
         ("executions", f"{proof.executions}: {_counted(proof.outcomes)}"),
         ("attempts", f"{total}: {_counted(proof.attempts)}"),
         ("killed", _killed(proof.killed)),
-        ("asked again", again),
+        ("repeated", again),
         ("effects", effects),
         *_flow_rows(proof.flow),
         ("time", f"{proof.seconds} s"),
@@ -54,7 +54,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 def _killed(killed: Killed | None) -> str:
     if killed is None:
-        return "nobody"
+        return "none"
     done, held = killed.finished_by_other, killed.held
     finished = f"all {held}" if done == held else f"{done}"
     return (
@@ -78,7 +78,7 @@ def _absorbed(flow: FlowProof) -> str:
     """Why those count for nothing that did not succeed."""
     cancelled = sum(member.state is PublicState.CANCELLED for member in flow.members.values())
     failed = sum(member.state is PublicState.FAILED for member in flow.members.values())
-    return f"with {cancelled} losers of races, and {failed} failure that a branch dealt with"
+    return f"with {cancelled} losers of races, and {failed} failure handled by a branch"
 
 
 def _flow_rows(flow: FlowProof) -> list[tuple[str, str]]:
@@ -95,6 +95,6 @@ def _flow_rows(flow: FlowProof) -> list[tuple[str, str]]:
     return [
         *rows,
         ("race", f"{premiere.WINNER} won; its answer was {passed_on} to {premiere.DOWNSTREAM}"),
-        ("stopped", f"while they ran: {', '.join(stopped) or 'nobody'}"),
+        ("stopped", f"while they ran: {', '.join(stopped) or 'none'}"),
         ("skipped", f"{premiere.SKIPPED} never ran: {ran}"),
     ]

@@ -83,14 +83,16 @@ def _check(
 ) -> None:
     if len(new.orders) + 2 * len(new.links) > RECORDS_MAX:
         raise InvalidInput(
-            f"more than {RECORDS_MAX} records", field="orders", hint="add them in portions"
+            f"the addition has more than {RECORDS_MAX} records",
+            field="orders",
+            hint="add them in portions",
         )
     ids = new.ids
     check_links(new.links, {*members, *ids})
     for link in new.links:
         if link.downstream in members:
             raise InvalidGraph(
-                f"{link.downstream} is there already",
+                f"{link.downstream} is already a member",
                 code="invalid_dependency",
                 hint="draw edges to it one by one",
             )

@@ -69,7 +69,7 @@ def require_same_cancel(flow: Flow, wish: Request | None, policy: CancelPolicy) 
     if first != policy:
         raise FlowAlreadyTerminal(
             f"flow {flow.id} is being cancelled by {first}, not {policy}",
-            hint=f"ask for {first}, or cancel its members one by one",
+            hint=f"pass policy='{first}', or cancel its members one by one",
             details={"flow": flow.id, "policy": first},
         )
 

@@ -74,4 +74,4 @@ def require_columns(*columns: str) -> None:
     """Of a flow, nobody may write others."""
     extra = sorted(set(columns) - WRITABLE)
     if extra:
-        raise IllegalTransition(f"nobody may write {', '.join(extra)} of a flow")
+        raise IllegalTransition(f"{', '.join(extra)} of a flow cannot be written")

@@ -97,7 +97,7 @@ def lateness(plan: Plan, now_ms: int) -> InvalidInput | StoreUnavailable | None:
     asked = (order.asked_ms for order in plan.orders if order.asked_ms is not None)
     if instant_ms(plan.deadline_ms, "deadline") > min(asked, default=now_ms):
         return None
-    return InvalidInput("is in the past", field="deadline", hint="give an instant to come")
+    return InvalidInput("the deadline is in the past", field="deadline", hint="pass a later one")
 
 
 def draw(plan: Plan, now_ms: int, counts: PartitionCounts, *, is_staged: bool = False) -> Drawn:
@@ -179,10 +179,14 @@ def check_links(links: Iterable[Link], known: Container[ExecutionId]) -> None:
         key = (upstream, downstream, link.group)
         if key in seen:
             raise _refused(
-                "dependency_already_exists", f"{downstream} waits for {upstream} already"
+                "dependency_already_exists", f"{downstream} already waits for {upstream}"
             )
         if link.argument and link.kind is EdgeKind.ORDER:
-            raise InvalidInput("passes nothing", field="argument", hint="use another kind of edge")
+            raise InvalidInput(
+                "an edge of kind 'order' carries no result",
+                field="argument",
+                hint="use another kind",
+            )
         seen.add(key)
 
 
@@ -216,7 +220,7 @@ def check_circles(pairs: Iterable[tuple[ExecutionId, ExecutionId]]) -> None:
                 free.append(after)
     stuck = [id for id, count in waits.items() if count]
     if stuck:
-        raise _refused("cycle_detected", f"{stuck[0]} waits for itself, through others")
+        raise _refused("cycle_detected", f"{stuck[0]} waits for itself through other members")
 
 
 def groups_of(
@@ -229,7 +233,7 @@ def groups_of(
     lonely = [key for key in policies if key not in sizes]
     if lonely:
         raise InvalidInput(
-            f"{lonely[0].downstream} waits for nothing", field="policy", hint="name its upstreams"
+            f"{lonely[0].downstream} has no upstreams", field="policy", hint="add edges to it"
         )
     return [group_of(flow, key, policies.get(key, _ALL_OF), n) for key, n in sizes.items()]
 

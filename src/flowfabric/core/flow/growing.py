@@ -93,12 +93,14 @@ def link(work: Round, new: Link, edges: Sequence[Edge], members: Iterable[Execut
     key = GroupKey(new.downstream, new.group)
     if any(edge.key == (new.downstream, new.group, new.upstream) for edge in edges):
         raise InvalidGraph(
-            f"{new.downstream} waits for {new.upstream} already", code="dependency_already_exists"
+            f"{new.downstream} already waits for {new.upstream}", code="dependency_already_exists"
         )
     group = work.group(key) or group_of(work.flow.id, key, Policy(), 0, sealed=False)
     if group.state is not GroupState.PENDING:
         raise InvalidInput(
-            f"what {new.downstream} waits for is decided", field="group", hint="use another group"
+            f"the join of {new.downstream} is already decided",
+            field="group",
+            hint="use another group",
         )
     group = attach(work, new, group)
     grow(work, edges=1)
@@ -117,7 +119,7 @@ def _check_circle(new: Link, edges: Iterable[Edge]) -> None:
         for after in following.get(id, ()):
             if after == new.upstream:
                 raise InvalidGraph(
-                    f"{new.upstream} waits for {new.downstream} itself", code="cycle_detected"
+                    f"{new.upstream} already waits for {new.downstream}", code="cycle_detected"
                 )
             if after not in seen:
                 seen[after] = None
@@ -166,7 +168,7 @@ def seal(work: Round, key: GroupKey) -> Group:
     require_open(work.flow)
     group = work.group(key)
     if group is None:
-        raise InvalidInput(f"{key.downstream} waits for nothing", field="downstream")
+        raise InvalidInput(f"{key.downstream} has no upstreams", field="downstream")
     if not group.sealed:
         group = decide(work, msgspec.structs.replace(group, sealed=True))
         _hold_or_move(work, key.downstream, group)
@@ -182,7 +184,7 @@ def set_policy(work: Round, key: GroupKey, policy: Policy) -> bool:
         return False
     if group is not None and group.n:
         raise InvalidInput(
-            "is fixed by the first edge",
+            "the join policy is fixed by the first edge",
             field="policy",
             hint="set it before drawing edges",
             code="edge_group_policy_already_fixed",

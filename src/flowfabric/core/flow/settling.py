@@ -68,7 +68,7 @@ def encode_retention(retention: RetentionPolicy) -> str:
         _retention.decode(text)
     except (msgspec.DecodeError, TypeError) as error:
         raise InvalidInput(
-            str(error), field="retention", hint="whole milliseconds for each way to end"
+            str(error), field="retention", hint="use whole milliseconds for each outcome"
         ) from error
     return text.decode()
 

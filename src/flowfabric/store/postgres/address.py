@@ -48,7 +48,9 @@ def parse_url(url: str) -> Address:
     options = options_of(parts, OPTIONS)
     pooler = options.pop("pooler", "none")
     if pooler not in POOLERS:
-        raise InvalidInput(f"{pooler!r} is not possible", field="pooler", hint="none, transaction")
+        raise InvalidInput(
+            f"unknown value {pooler!r}", field="pooler", hint="use none or transaction"
+        )
     schema = _schema(options.pop("schema", SCHEMA))
     dsn = urlunsplit(
         ("postgresql", parts.netloc, parts.path, urlencode(options, quote_via=quote), "")
@@ -59,9 +61,9 @@ def parse_url(url: str) -> Address:
 def _schema(name: str) -> str:
     if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
         raise InvalidInput(
-            f"{name!r} cannot name a schema",
+            f"{name!r} is not a valid schema name",
             field="schema",
-            hint="a letter, then letters, digits, _ or -, 63 at most, and not pg_ in front",
+            hint="use letters, digits, _ and -, at most 63, a letter first, and no leading pg_",
         )
     return name
 

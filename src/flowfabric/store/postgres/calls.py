@@ -68,6 +68,6 @@ def answered(records: list[Record], call: Call) -> list[Record]:
 
 def newer_schema(schema: str) -> StoreMismatch:
     return StoreMismatch(
-        f"schema {schema} has a newer version than this FlowFabric knows",
+        f"schema {schema} has a newer version than this FlowFabric supports",
         hint="upgrade FlowFabric on this machine",
     )

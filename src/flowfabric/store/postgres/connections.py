@@ -148,7 +148,7 @@ class Pool:
                 continue
             except DRIVER_ERRORS as error:
                 raise unavailable(error, self._address.shown) from error
-        raise StoreUnavailable("the same records were changed by others again and again")
+        raise StoreUnavailable("the transaction kept conflicting with other transactions")
 
     async def _run(self, work: Work[T], *, urgent: bool) -> T:
         slots = self._reserve if urgent and self._slots.locked() else self._slots

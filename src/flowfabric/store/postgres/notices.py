@@ -103,7 +103,7 @@ class Ear:
                 await self._listen_once()
                 failures = 0
             except TROUBLE as error:
-                logger.warning("cannot listen for others", extra={"error": str(error)})
+                logger.warning("cannot listen for notifications", extra={"error": str(error)})
             pause = PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)]
             failures += 1
             await asyncio.sleep(pause)

@@ -82,45 +82,45 @@ _HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
         errors.ReadOnlySQLTransactionError,
         StoreUnavailable,
         "transport",
-        "connect to the primary server, one that writes",
+        "connect to the primary server",
     ),
     (
         errors.UndefinedTableError,
         StoreMismatch,
         "store_mismatch",
-        "the schema is not set up or was dropped: migrate it",
+        "the schema is not set up or was dropped: run `ff db migrate`",
     ),
     (
         errors.InvalidSchemaNameError,
         StoreMismatch,
         "store_mismatch",
-        "the schema is not set up or was dropped: migrate it",
+        "the schema is not set up or was dropped: run `ff db migrate`",
     ),
     (
         errors.UndefinedColumnError,
         StoreMismatch,
         "store_mismatch",
-        "the schema has tables of another program: choose another one, ?schema=name",
+        "the schema has tables of another program: choose another with ?schema=name",
     ),
     (
         errors.InvalidSQLStatementNameError,
         StoreMismatch,
         "store_mismatch",
-        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+        "behind a transaction pooler, add ?pooler=transaction to the URL",
     ),
     (
         errors.DuplicatePreparedStatementError,
         StoreMismatch,
         "store_mismatch",
-        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+        "behind a transaction pooler, add ?pooler=transaction to the URL",
     ),
     (
         errors.ProtocolViolationError,
         StoreMismatch,
         "store_mismatch",
-        "behind a transaction pooler say so in the URL: ?pooler=transaction",
+        "behind a transaction pooler, add ?pooler=transaction to the URL",
     ),
-    (errors.DiskFullError, StoreUnavailable, "transport", "make room on the server's disk"),
+    (errors.DiskFullError, StoreUnavailable, "transport", "free space on the server's disk"),
     (
         errors.TooManyConnectionsError,
         StoreUnavailable,
@@ -131,13 +131,13 @@ _HINTS: tuple[tuple[type[Exception], type[FlowFabricError], str, str], ...] = (
         errors.InsufficientResourcesError,
         StoreUnavailable,
         "transport",
-        "look at the memory and disk of the server",
+        "check the memory and disk of the server",
     ),
     (
         errors.UndefinedFileError,
         StoreUnavailable,
         "transport",
-        "look at the log of the server: it misses files",
+        "files of the server are missing; check its log",
     ),
 )
 
@@ -194,15 +194,15 @@ def require_usable(connection: Connection, shown: str) -> None:
     encoding = getattr(settings, "server_encoding", "UTF8")
     if encoding != "UTF8":
         raise StoreMismatch(
-            f"{shown} keeps text as {encoding}",
+            f"{shown} has the encoding {encoding}",
             hint="create the database with ENCODING 'UTF8'",
         )
     if getattr(settings, "in_hot_standby", "off") == "on":
         raise StoreUnavailable(
-            f"{shown} is a standby and only reads", hint="connect to the primary server"
+            f"{shown} is a read-only standby", hint="connect to the primary server"
         )
     if getattr(settings, "default_transaction_read_only", "off") == "on":
         raise StoreUnavailable(
-            f"{shown} only reads: default_transaction_read_only is on",
+            f"{shown} is read-only: default_transaction_read_only is on",
             hint="switch it off for this user or database, or connect to another server",
         )

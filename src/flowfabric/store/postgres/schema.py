@@ -69,14 +69,15 @@ async def pending(connection: Connection, sql: Statements, address: Address) -> 
     ran = await _ran(connection, sql, address)
     if len(ran) > len(known):
         raise StoreMismatch(
-            f"schema {address.schema!r} has version {len(ran)}, this FlowFabric knows {len(known)}",
+            f"schema {address.schema!r} has version {len(ran)}, "
+            f"but this FlowFabric supports {len(known)}",
             hint="upgrade FlowFabric on this machine",
         )
     for step, (name, checksum) in zip(known, ran, strict=False):
         if step.checksum != checksum:
             raise StoreMismatch(
-                f"schema {address.schema!r} was made by another {name}",
-                hint="use the FlowFabric that made it, or another schema: ?schema=name",
+                f"schema {address.schema!r} was made by another build: {name} differs",
+                hint="use the FlowFabric that made it, or choose another with ?schema=name",
             )
     return [step.name for step in known[len(ran) :]]
 
@@ -144,7 +145,7 @@ async def _checked(
         raise StoreMismatch(
             f"schema {address.schema!r} was set up with partitions {stored}, not {wanted}",
             field="partitions",
-            hint="leave the counts away, or use a new schema: they are fixed at the first start",
+            hint="omit the counts, or use a new schema: the first start fixes them",
         )
     return stored
 

@@ -6,7 +6,9 @@ from flowfabric.store.postgres.driver import Connection, Record
 from flowfabric.store.postgres.statements import Statements
 from flowfabric.store.upkeep import Hindrance
 
-_CLEANS_NOTHING = "the server can clean up nothing that this store has done with since"
+_CLEANS_NOTHING = (
+    "the server cannot clean up rows that this store has changed or deleted since then"
+)
 
 
 async def hindrances(
@@ -30,7 +32,7 @@ def _told(record: Record) -> Hindrance:
         case "slot":
             return Hindrance(
                 f"replication slot {name}",
-                f"holds on to an old snapshot {since}; let its reader catch up, or "
+                f"holds an old snapshot {since}; let its reader catch up, or "
                 f"SELECT pg_drop_replication_slot('{quoted}')",
             )
         case _:

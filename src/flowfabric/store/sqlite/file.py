@@ -82,7 +82,7 @@ def check_place(path: str) -> None:
     """Refuse, before anything is created, a place where the file could not work."""
     if sqlite3.sqlite_version_info < SQLITE_FLOOR:
         raise StoreMismatch(
-            f"this Python has SQLite {sqlite3.sqlite_version}",
+            f"SQLite {sqlite3.sqlite_version} is too old",
             hint=f"use a Python with SQLite {'.'.join(map(str, SQLITE_FLOOR))} or newer",
         )
     if Path(path).name == ":memory:":
@@ -135,7 +135,7 @@ def claim_file(path: str) -> None:
         make_private(path)
     except OSError as error:
         raise StoreUnavailable(
-            f"{path} cannot be made: {error.strerror}", hint="check the permissions of its folder"
+            f"cannot create {path}: {error.strerror}", hint="check the permissions of its folder"
         ) from error
     connection = connect(path, "FULL")
     try:
@@ -232,6 +232,6 @@ def _checked_setup(connection: sqlite3.Connection, wanted: PartitionCounts | Non
         raise StoreMismatch(
             f"the file was set up with partitions {stored}, not {wanted}",
             field="partitions",
-            hint="leave the counts away, or use a new file: they are fixed at the first start",
+            hint="omit the counts, or use a new file: the first start fixes them",
         )
     return Setup(stored, facts["incarnation"], schema_version(connection))

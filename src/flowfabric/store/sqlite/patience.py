@@ -20,7 +20,7 @@ BUSY_PAUSE_SECONDS = (0.0002, 0.002)
 BUSY_LIMIT_SECONDS = 30.0
 
 _HINTS = {
-    sqlite3.SQLITE_FULL: "free some disk space; nothing was half written",
+    sqlite3.SQLITE_FULL: "free some disk space; no write was left half done",
     sqlite3.SQLITE_BUSY: "another process holds the file; end it or wait",
     sqlite3.SQLITE_READONLY: "check the permissions of the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "check the path and the permissions of its folder",

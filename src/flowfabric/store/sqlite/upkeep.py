@@ -47,11 +47,11 @@ _STRAY = {
 # says nothing.
 _READABLE_WORDS = "iif(typeof(d.words) = 'text' AND json_valid(d.words), d.words, '[]')"
 _WORDS = {
-    "rows of it are no words of their documents": """SELECT count(*)
+    "rows match no word of their document": """SELECT count(*)
         FROM document_word AS x JOIN document AS d USING (kind, namespace, name)
         WHERE typeof(d.words) = 'text' AND json_valid(d.words)
           AND x.word NOT IN (SELECT value FROM json_each(d.words))""",
-    "words of documents are missing in it": f"""SELECT count(*)
+    "words of documents have no row": f"""SELECT count(*)
         FROM document AS d CROSS JOIN json_each({_READABLE_WORDS}) AS w WHERE NOT EXISTS (
             SELECT 1 FROM document_word AS x WHERE x.kind = d.kind
             AND x.namespace = d.namespace AND x.name = d.name AND x.word = w.value)""",  # noqa: S608
@@ -103,7 +103,7 @@ def hindrances(path: str) -> list[Hindrance]:
         return []
     sentence = (
         f"holds {left // 1_000_000} MB that cannot be moved into the file, because a program reads "
-        "an old state of it; end what has had the file open for long (fuser, lsof)"
+        "an old state of it; end the program that has had the file open for long (fuser, lsof)"
     )
     return [Hindrance(f"{path}-wal", sentence)]
 
@@ -113,7 +113,10 @@ def inspect(path: str) -> list[Damage]:
     with _looking(path) as connection:
         told = [text for (text,) in connection.execute(f"PRAGMA integrity_check({DAMAGE_MAX})")]
         damage = [Damage("the file", text) for text in told if text != "ok"]
-        asked = [(table, "rows of it belong to nobody", stray) for table, stray in _STRAY.items()]
+        asked = [
+            (table, "rows have lost the record that they belong to", stray)
+            for table, stray in _STRAY.items()
+        ]
         asked += [("document_word", what, question) for what, question in _WORDS.items()]
         for table, what, question in asked:
             count: int = connection.execute(question).fetchone()[0]
@@ -124,7 +127,7 @@ def inspect(path: str) -> list[Damage]:
 
 def backup(path: str, target: Path) -> None:
     if not Path(path).exists():
-        raise InvalidInput(f"there is no file {path}", field="store", hint="check the path")
+        raise InvalidInput(f"{path} does not exist", field="store", hint="check the path")
     _refuse_taken(target)
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
     try:
@@ -134,7 +137,7 @@ def backup(path: str, target: Path) -> None:
     except sqlite3.DatabaseError as error:
         raise unavailable(error) from error
     except OSError as error:
-        raise StoreUnavailable(f"the copy cannot be written: {error.strerror}") from error
+        raise StoreUnavailable(f"cannot write the copy: {error.strerror}") from error
     finally:
         for name in ("", *_BESIDE):
             Path(f"{unfinished}{name}").unlink(missing_ok=True)
@@ -211,7 +214,9 @@ def _copy(path: str, target: Path) -> None:
     """All pages in one step: one moment of the file, which keeps no writer waiting."""
     with _looking(path) as source, contextlib.closing(sqlite3.connect(target)) as copy:
         if schema_version(source) == 0:
-            raise InvalidInput(f"{path} was never set up", field="store", hint="ff db migrate")
+            raise InvalidInput(
+                f"{path} was never set up", field="store", hint="run `ff db migrate`"
+            )
         source.backup(copy)
         with copy:
             run(copy, "meta_replace", "incarnation", secrets.token_hex(8))

@@ -67,7 +67,7 @@ class Place:
             if stat.S_ISSOCK(path.lstat().st_mode):
                 path.unlink()
         except OSError as error:
-            logger.debug("the socket of a process that is gone stays: %s", error)
+            logger.debug("could not remove the socket of an ended process: %s", error)
 
     def address_of(self, name: str) -> str:
         """Where the path is too long for a socket, it leads through the open folder."""
@@ -167,7 +167,9 @@ class Wakes:
             self._ear = Ear(self._place, self._on_hint)
         except OSError as error:
             self._is_deaf = True
-            logger.info("no socket beside the file, others are looked for: %s", error)
+            logger.info(
+                "cannot create a wake-up socket beside the file, polling instead: %s", error
+            )
             return False
         return True
 
@@ -198,7 +200,7 @@ class Wakes:
         try:
             self._others = [name for name in self._place.names() if name != own]
         except OSError as error:
-            logger.debug("other processes cannot be listed, so none is woken: %s", error)
+            logger.debug("cannot list other processes to wake: %s", error)
             self._others = []
         self._listed = seen
         self._list_after = now + LISTING_SHARE * (time.monotonic() - now)
@@ -215,7 +217,7 @@ class Wakes:
         except OSError as error:
             if error.errno not in _WOKEN:
                 self._forget(name)
-                logger.debug("another process cannot be woken: %s", error)
+                logger.debug("cannot wake another process: %s", error)
 
     def _forget(self, name: str) -> None:
         self._others = [other for other in self._others if other != name]

@@ -20,7 +20,7 @@ BESIDE = ("-wal", "-shm")
 # the kernel's last tick, some count whole seconds.
 FINE_NS = 50_000_000
 COARSE_NS = 3_000_000_000
-HINT = "stop every process that uses it, put the right file back with its -wal, then start again"
+HINT = "stop every process that uses the file, restore it with its -wal, then start again"
 
 
 class _Opened(NamedTuple):
@@ -56,7 +56,7 @@ def _newer(version: int) -> StoreMismatch | None:
     if version <= known:
         return None
     return StoreMismatch(
-        f"the file has schema version {version}, this FlowFabric knows {known}",
+        f"the file has schema version {version}, but this FlowFabric supports {known}",
         hint="upgrade FlowFabric on this machine",
     )
 
@@ -148,7 +148,7 @@ class Watch:
             return
         self._problem = _newer(version) or StoreMismatch(
             f"the file had schema version {self._version} when it was opened, now {version}",
-            hint="start this process again",
+            hint="restart this process",
         )
         raise self._problem
 

@@ -189,7 +189,7 @@ class Writer:
                 self._looked = now
                 is_ours = self._is_ours()
         except sqlite3.Error as error:
-            logger.warning("the file could not be watched", extra={"error": str(error)})
+            logger.warning("could not check the file for changes", extra={"error": str(error)})
             return
         if version != self._version or is_ours != self._was_ours:
             self._version, self._was_ours = version, is_ours
@@ -307,7 +307,7 @@ class Writer:
         except StoreMismatch as mismatch:
             return mismatch
         except sqlite3.Error:
-            logger.debug("the version of the file could not be read")
+            logger.debug("could not read the schema version of the file")
         return translated(error)
 
 
@@ -322,4 +322,4 @@ def _rollback(connection: CountingConnection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     except sqlite3.Error as error:
-        logger.warning("a transaction could not be undone", extra={"error": str(error)})
+        logger.warning("could not roll back a transaction", extra={"error": str(error)})

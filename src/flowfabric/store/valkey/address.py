@@ -94,7 +94,9 @@ def _database(parts: SplitResult, *, is_cluster: bool) -> int:
 
 def _number(text: str, name: str, most: int) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > most:
-        raise InvalidInput(f"the {name} is no such number", field="url", hint=f"0 to {most}")
+        raise InvalidInput(
+            f"the {name} is not a valid number", field="url", hint=f"use 0 to {most}"
+        )
     return int(text)
 
 
@@ -102,9 +104,9 @@ def _prefix(text: str) -> str:
     """Braces would move keys to another slot than their partition's."""
     if not _PREFIX.fullmatch(text):
         raise InvalidInput(
-            f"{text!r} cannot begin a key",
+            f"{text!r} is not a valid key prefix",
             field="prefix",
-            hint="letters, digits and _ . : -, at most 64",
+            hint="use at most 64 letters, digits and _ . : -",
         )
     return text
 
@@ -116,6 +118,6 @@ def _timeout(text: str) -> float:
         seconds = 0.0
     if not 0.05 <= seconds <= 600:
         raise InvalidInput(
-            f"{text!r} is no time to wait", field="timeout", hint="seconds, 0.05 to 600"
+            f"{text!r} is not a valid timeout", field="timeout", hint="use 0.05 to 600 seconds"
         )
     return seconds

@@ -127,7 +127,7 @@ class Caller:
             return None
         return StoreUnavailable(
             f"{got if isinstance(got, int) else 0} of {wanted} replicas confirmed the write",
-            hint="look at the replicas, or lower ?replicas=",
+            hint="check the replicas, or lower ?replicas=",
         )
 
     async def _cure(

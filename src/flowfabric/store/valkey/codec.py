@@ -213,7 +213,7 @@ def _named(id: ExecutionId, text: bytes | None) -> Execution:
     """The head of an execution that an index names."""
     head = head_of(id, text)
     if head is None:
-        raise unreadable(id, f"{MISSING}, and an index names it")
+        raise unreadable(id, f"{MISSING}, although an index names it")
     return head
 
 

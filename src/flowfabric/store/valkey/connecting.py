@@ -113,30 +113,28 @@ def require_fit(facts: Facts, address: Address, place: Place) -> None:
     if facts.is_cluster != address.is_cluster:
         wanted = "valkey+cluster://" if facts.is_cluster else "valkey://"
         what = "is a node of a cluster" if facts.is_cluster else "is not part of a cluster"
-        raise StoreMismatch(f"{place} {what}", field="url", hint=f"write {wanted}… instead")
+        raise StoreMismatch(f"{place} {what}", field="url", hint=f"use {wanted}…")
     if facts.policy != "noeviction":
         raise StoreMismatch(
-            f"{place} throws records away when its memory is full ({facts.policy})",
+            f"{place} evicts keys when its memory is full ({facts.policy})",
             hint="CONFIG SET maxmemory-policy noeviction",
         )
     if facts.is_replica and not address.is_cluster:
-        raise StoreUnavailable(
-            f"{place} is a read-only replica", hint="connect to the primary instead"
-        )
+        raise StoreUnavailable(f"{place} is a read-only replica", hint="connect to the primary")
 
 
 def _require_version(facts: Facts, place: Place) -> None:
     found = _VERSION.match(facts.version)
     if found is None:
         raise StoreMismatch(
-            f"{place} says that it is {facts.name} {facts.version!r}, which is no version",
+            f"{place} reports the version {facts.name} {facts.version!r}, which cannot be read",
             hint="use Valkey 7.2 or Redis 7.0, or newer; allow the user INFO",
         )
     if (int(found[1]), int(found[2])) < _OLDEST.get(facts.name, _OLDEST["redis"]):
         raise StoreMismatch(
             f"{place} is {facts.name} {facts.version}, which is too old: "
-            "it takes Valkey 7.2 or Redis 7.0",
-            hint="upgrade the server; functions came with these versions",
+            "Valkey 7.2 or Redis 7.0 is required",
+            hint="upgrade the server",
         )
 
 
@@ -145,13 +143,13 @@ async def warn_of_replicas(link: Link, address: Address, place: Place) -> None:
     which nobody could confirm any more."""
     (reply,) = await link.ask([pack("CONFIG", "GET", MIN_REPLICAS)])
     if isinstance(reply, ReplyError):
-        logger.warning("%s does not tell its %s: allow the user CONFIG GET", place, MIN_REPLICAS)
+        logger.warning("cannot read %s of %s: allow the user CONFIG GET", MIN_REPLICAS, place)
         return
     cells = reply if isinstance(reply, list) else []
     least = int(cells[1]) if len(cells) > 1 and isinstance(cells[1], bytes) else 0
     if least < address.replicas:
         logger.warning(
-            "%s goes on taking writes with fewer replicas than ?replicas=%d asks for: "
+            "%s accepts writes with fewer replicas than ?replicas=%d requires: "
             "CONFIG SET %s %d (it is %d)",
             *(place, address.replicas, MIN_REPLICAS, address.replicas, least),
         )
@@ -160,5 +158,5 @@ async def warn_of_replicas(link: Link, address: Address, place: Place) -> None:
 def warn_of_loss(facts: Facts, place: Place) -> None:
     if not facts.is_persistent:
         logger.warning(
-            "%s keeps no append-only file: what it was given is lost when it ends", place
+            "%s has no append-only file: a restart of the server loses the latest writes", place
         )

@@ -39,12 +39,13 @@ def refuse_newer(found: Mapping[str, str], prefix: str) -> int:
     made, floor = found.get("protocol", ""), found.get("floor", "")
     if not (made.isdecimal() and floor.isdecimal()):
         raise StoreMismatch(
-            f"the keys that begin with {prefix!r} are not ours", hint="choose another ?prefix="
+            f"the keys with the prefix {prefix!r} belong to another program",
+            hint="choose another ?prefix=",
         )
     if int(floor) > PROTOCOL:
         raise StoreMismatch(
-            f"the store needs protocol {floor}, this program speaks {PROTOCOL}",
-            hint="upgrade flowfabric here",
+            f"the store needs protocol {floor}, but this program supports {PROTOCOL}",
+            hint="upgrade FlowFabric on this machine",
         )
     return int(made)
 
@@ -54,8 +55,8 @@ def refuse_protocol(found: Mapping[str, str], prefix: str) -> None:
     made = refuse_newer(found, prefix)
     if made < OLDEST:
         raise StoreMismatch(
-            f"the store was made with protocol {made}, this program knows those from {OLDEST} on",
-            hint="let the flowfabric that made it finish its work, use another ?prefix=, or "
+            f"the store was made with protocol {made}, but this program needs {OLDEST} or newer",
+            hint="let the FlowFabric that made it finish its work, use another ?prefix=, or "
             "remove it with `ff db drop`",
         )
 
@@ -103,7 +104,7 @@ async def load_library(link: Link, place: object, protocol: int = PROTOCOL) -> N
         return
     if "Error compiling" in str(reply) or "already exists" in str(reply):
         raise StoreMismatch(
-            f"{place} does not take our functions: {reply}",
-            hint="another library uses names of ours, or the server is not Valkey or Redis",
+            f"{place} refused the function library: {reply}",
+            hint="another library uses the same names, or the server is not Valkey or Redis",
         ) from reply
     raise unavailable(reply, place)

@@ -56,7 +56,7 @@ class Network:
         if not self.address.is_cluster:
             return self.address.places[0]
         if self._slots is None:
-            raise StoreUnavailable("the cluster has not been asked yet")
+            raise StoreUnavailable("the slots of the cluster are not known yet")
         return self._slots.place(scope)
 
     async def reach(self) -> None:
@@ -107,7 +107,7 @@ class Network:
         try:
             require_fit(facts, self.address, place)
         except BaseException:
-            link.lose(StoreUnavailable(f"{place} does not fit"))
+            link.lose(StoreUnavailable(f"{place} cannot be used"))
             raise
         known = self._lives.get(place)
         self._lives[place] = facts.life

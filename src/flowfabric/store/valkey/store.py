@@ -433,7 +433,7 @@ class ValkeyStore:
             wrong, cursor = wrong + found.repaired, found.cursor
             if not cursor:
                 break
-        told = f"{wrong} entries differ from the records they are made of"
+        told = f"{wrong} entries differ from their records"
         return [Damage("the indexes", told)] if wrong else []
 
     async def drop(self) -> None:
@@ -449,6 +449,6 @@ def _checked(found: dict[str, str], wanted: PartitionCounts | None, prefix: str)
     if wanted is not None and wanted != counts:
         raise StoreMismatch(
             f"the store was set up with {counts}, not {wanted}",
-            hint="leave the counts out, or use another ?prefix=",
+            hint="omit the counts, or use another ?prefix=",
         )
     return counts

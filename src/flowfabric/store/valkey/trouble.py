@@ -34,16 +34,16 @@ _REMEDIES = {
 }
 
 _HINTS = {
-    "OOM": "the server's maxmemory is reached: raise it or remove data; work goes on afterwards",
-    "MISCONF": "the server cannot write to its disk: free space, or look at its log",
+    "OOM": "the server's maxmemory is reached: raise it or remove data",
+    "MISCONF": "the server cannot write to its disk: free space, or check its log",
     "READONLY": "this is a replica: connect to the primary",
-    "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for",
-    "CLUSTERDOWN": "the cluster does not serve all slots: look at CLUSTER INFO",
+    "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write requires",
+    "CLUSTERDOWN": "the cluster does not serve all slots: check CLUSTER INFO",
     "LOADING": "the server is reading its data from disk; try again soon",
-    "BUSY": "a script of somebody else is running for too long: SCRIPT KILL or FUNCTION KILL",
+    "BUSY": "another script has been running for too long: SCRIPT KILL or FUNCTION KILL",
     "WRONGPASS": "check the user and the password",
-    "NOAUTH": "the server wants a password: valkey://:password@host",
-    "NOPERM": "the user needs{missing} ~<prefix>:* &<prefix>:* and what else the guide lists",
+    "NOAUTH": "the server requires a password: valkey://:password@host",
+    "NOPERM": "the user needs{missing} ~<prefix>:* &<prefix>:* and the rights in the guide",
     "ASK": "slots are being moved between nodes; try again soon",
 }
 _CODES = {

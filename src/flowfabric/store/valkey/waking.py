@@ -152,7 +152,7 @@ class Waking:
             self._hints.publish(Hint(foreign=True))
             await self._stay(link)
         finally:
-            link.lose(StoreUnavailable("nobody listens any more"))
+            link.lose(StoreUnavailable("the listener was closed"))
 
     async def _stay(self, link: Link) -> None:
         while not link.is_lost:
@@ -165,7 +165,7 @@ class Waking:
     def _take(self, reply: list[Reply]) -> None:
         if reply[0] == b"sunsubscribe":
             # The slot of the channel has moved.
-            raise StoreUnavailable("the channel is elsewhere")
+            raise StoreUnavailable("the slot of the channel has moved")
         payload = reply[-1]
         if reply[0] not in (b"message", b"smessage") or not isinstance(payload, bytes):
             return

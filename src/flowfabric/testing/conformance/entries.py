@@ -324,7 +324,7 @@ def test_two_entries_of_one_key_in_one_call_are_refused() -> None:
     twice = (Entry("notes", "a", b"1"), Entry("notes", "a", b"2"))
     with pytest.raises(IllegalTransition, match="two entries of notes under a"):
         Append(execution_id(0), Held(1, "token"), twice)
-    with pytest.raises(InvalidInput, match="nothing to append"):
+    with pytest.raises(InvalidInput, match="no entries"):
         Append(execution_id(0), Held(1, "token"), ())
 
 

@@ -79,9 +79,9 @@ async def test_a_line_for_a_flow_that_is_not_there_is_refused_alone(
 
 def test_nothing_but_lines_can_be_added_without_a_revision() -> None:
     seen = FlowPatch(FLOW, None, {})
-    with pytest.raises(IllegalTransition, match="only lines"):
+    with pytest.raises(IllegalTransition, match="only outbox entries"):
         Changeset(flows=[seen], lines=[wish(5)], notes=[Note(member("a"), "noted", {})])
-    with pytest.raises(IllegalTransition, match="only lines"):
+    with pytest.raises(IllegalTransition, match="only outbox entries"):
         Changeset(flows=[FlowPatch(FLOW, None, {"updated_ms": 1})], lines=[wish(5)])
-    with pytest.raises(IllegalTransition, match="only lines"):
+    with pytest.raises(IllegalTransition, match="only outbox entries"):
         Changeset(flows=[seen], done=[wish(5)])
