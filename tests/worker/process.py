@@ -6,6 +6,7 @@ It works on the store until it is told to stop, and says on standard output what
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from typing import NamedTuple
@@ -48,6 +49,16 @@ def make(url: str, drain: str = "30s", lease_ttl: str = "30s") -> Program:
     return Program(app, work, forever)
 
 
+class StoppingTold(logging.Handler):
+    """Says when the worker begins to stop: a signal that comes from then on ends the process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "is stopping" in record.getMessage():
+            say("stopping")
+
+
 if __name__ == "__main__":
+    logging.getLogger("flowfabric.worker").addHandler(StoppingTold())
+    logging.getLogger("flowfabric.worker").setLevel(logging.INFO)
     asyncio.run(make(*sys.argv[1:]).app.work())
     say("bye")

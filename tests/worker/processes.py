@@ -48,10 +48,6 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def is_ended_by(self, number: signal.Signals) -> bool:
-        self.send(number)
-        return self._process.poll() is not None
-
     async def ended(self) -> int:
         return await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
 

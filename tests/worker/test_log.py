@@ -43,6 +43,34 @@ async def test_a_worker_says_what_it_serves_when_it_starts(
     assert stopped.getMessage() == f"worker {worker.name} stopped"
 
 
+async def test_a_worker_that_stops_says_how_much_it_waits_for(
+    floor: Floor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @floor.task
+    async def greet() -> None:
+        began.set()
+        await may_end.wait()
+
+    class GoOn(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "is stopping" in record.getMessage():
+                may_end.set()
+
+    heard = GoOn()
+    logging.getLogger(WORKER_LOG).addHandler(heard)
+    await floor.submit("greet")
+    async with floor.working(floor.worker(drain_seconds=90.0)) as worker:
+        await began.wait()
+    logging.getLogger(WORKER_LOG).removeHandler(heard)
+    _, stopping, _ = records(caplog, logging.INFO)
+    told = f"worker {worker.name} is stopping: it waits up to 1m 30s for 1 running attempts"
+    assert stopping.getMessage() == told
+    assert extra(stopping, "attempts") == 1
+
+
 async def test_claims_are_logged_for_debugging(
     floor: Floor, caplog: pytest.LogCaptureFixture
 ) -> None:

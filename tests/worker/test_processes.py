@@ -36,6 +36,7 @@ async def test_a_signal_drains(url: str, number: signal.Signals) -> None:
         handle = await work.start("slow", waits=True)
         assert await worker.says() == "began slow"
         worker.send(number)
+        assert await worker.says() == "stopping"
         worker.go_on()
         assert await worker.says() == "bye"
         assert await worker.ended() == 0
@@ -50,6 +51,7 @@ async def test_a_signal_hands_back_what_does_not_end_in_time(url: str) -> None:
         handle = await forever.start("endless")
         assert await worker.says() == "began endless"
         worker.send(signal.SIGTERM)
+        assert await worker.says() == "stopping"
         assert await worker.says() == "stopped endless"
         assert await worker.says() == "bye"
         assert await worker.ended() == 0
@@ -97,7 +99,9 @@ async def test_a_second_signal_ends_it_at_once(url: str) -> None:
     with process(url, "1000s") as worker:
         handle = await forever.start("endless")
         assert await worker.says() == "began endless"
-        await eventually(lambda: worker.is_ended_by(signal.SIGTERM))
+        worker.send(signal.SIGTERM)
+        assert await worker.says() == "stopping"
+        worker.send(signal.SIGTERM)
         assert await worker.ended() == -signal.SIGTERM
     assert (await handle.explain()).wakes == "lease"
     await app.close()

@@ -46,6 +46,12 @@ class WorkerLog:
             extra={"worker": self._worker, "lanes": list(lanes), "store": store},
         )
 
+    def stopping(self, attempts: int, drain_seconds: float) -> None:
+        text = "worker %s is stopping: it waits up to %s for %d running attempts"
+        drain = format_ms(int(drain_seconds * 1000))
+        about = {"worker": self._worker, "attempts": attempts}
+        logger.info(text, self._worker, drain, attempts, extra=about)
+
     def stopped(self) -> None:
         logger.info("worker %s stopped", self._worker, extra={"worker": self._worker})
 

@@ -137,6 +137,8 @@ class Worker:
                 try:
                     while not self._stopping:
                         await self._guarded_round()
+                    if self._running:
+                        self._log.stopping(len(self._running), self._drain_seconds)
                     await self._drain(self._drain_seconds)
                 except asyncio.CancelledError as error:
                     # Raised inside the group it would end the finisher before all is stored.

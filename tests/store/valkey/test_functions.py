@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -130,6 +131,41 @@ async def test_a_program_that_is_too_old_by_now_does_not_load_its_functions_agai
         await put(store, clock, order(1))
     assert {str(reply) for reply in await libraries(store)} == {"[]"}
     await ask_for(store, PROTOCOL)
+
+
+async def make_newer(store: ValkeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ask_for(store, NEWER)
+
+
+async def make_too_old(store: ValkeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "OLDEST", NEWER)
+
+
+async def make_strange(store: ValkeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HDEL", meta, "protocol")
+
+
+@pytest.mark.parametrize("make", [make_newer, make_too_old, make_strange])
+async def test_a_start_that_is_refused_leaves_the_functions_of_the_server_as_they_were(
+    url: str,
+    opener: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[ValkeyStore, pytest.MonkeyPatch], Awaitable[None]],
+) -> None:
+    """A program of an older protocol that starts after an upgrade loads nothing."""
+    store = opener(url)
+    await store.migrate()
+    await make(store, monkeypatch)
+    await ask_all(store, "FUNCTION", "FLUSH")
+    await ask_all(store, "FUNCTION", "LOAD", library_source(NEWER))
+    before = await ask_all(store, "FUNCTION", "LIST", "WITHCODE")
+    with pytest.raises(StoreMismatch):
+        await opener(url).migrate()
+    assert await ask_all(store, "FUNCTION", "LIST", "WITHCODE") == before
+    await ask_all(store, "FUNCTION", "FLUSH")
+    meta = store.keys.shared("meta")
+    await command(store, meta, "HSET", meta, "floor", PROTOCOL, "protocol", PROTOCOL)
 
 
 async def test_a_store_that_is_laid_out_in_an_older_way_is_refused_but_can_be_dropped(

@@ -107,7 +107,7 @@ class ValkeyStore:
         self._counts: PartitionCounts | None = None
         self._lanes: set[str] = set()
         self.network = Network(address, on_new_life=self._begin_anew)
-        self.caller = Caller(self.network, on_load=self._check_again)
+        self.caller = Caller(self.network, on_load=self._refuse_protocol)
         self.trips = self.caller.trips
         self.caller_clock: FollowingClock | None = None
         self._keeping = Keeping(self.network, self.keys)
@@ -143,6 +143,7 @@ class ValkeyStore:
         while True:
             try:
                 await self.network.reach()
+                await self._refuse_protocol()
                 await self.network.load()
                 return await self._set_up()
             except StoreUnavailable as error:
@@ -183,8 +184,9 @@ class ValkeyStore:
         meta = self.keys.shared("meta")
         await self.caller.one(function("raise", meta, field, PROTOCOL))
 
-    async def _check_again(self) -> None:
-        """Functions are gone: another server may be in charge, or a newer program at work."""
+    async def _refuse_protocol(self) -> None:
+        """Before functions are loaded, at the start and when they are gone: another server may be
+        in charge, or a newer program at work, and then the server keeps what it has."""
         meta = self.keys.shared("meta")
         found = record(await self.caller.one(command(meta, "HGETALL", meta)))
         if found:
