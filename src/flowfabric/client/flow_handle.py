@@ -48,7 +48,7 @@ class Member(Protocol[R_co]):
 
 
 class FlowHandle:
-    """Refers to a flow by its id; nodes of its graph name its members."""
+    """A flow, known by its id; its members are found by node or by name."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class FlowHandle:
         return Handle(parse_execution_id(node.id), self._engine, self._results, node.decode)
 
     async def result(self, node: Member[R], timeout_seconds: float | None = None) -> R:
-        """Wait for one member. Returns what it returned, or raises how else it ended."""
+        """Wait for one member and return its result; raises if it did not succeed."""
         return await self.handle(node).result(timeout_seconds)
 
     async def wait(self, timeout_seconds: float | None = None) -> Flow:
-        """Until every member has ended, however; answers the flow with its counters.
+        """Wait until every member has ended; returns the flow with its counters.
 
-        Members are those that the flow was submitted with, or that it has now. A record of the
-        flow that cannot be read is `Corrupt`: it may keep the flow from ever ending.
+        Members are those that were submitted, or those that the flow has now. An unreadable
+        record of the flow raises `Corrupt`, because the flow might never end.
         """
         limit = None
         if timeout_seconds is not None:
@@ -100,7 +100,7 @@ class FlowHandle:
                 members = self._members or await self._engine.flows.members(self.id)
                 await self._all_ended(members)
         except TimeoutError:
-            raise ResultTimeout(f"flow {self.id} has not ended in {limit} s") from None
+            raise ResultTimeout(f"flow {self.id} has not ended within {limit} s") from None
         return await self._engine.flows.counted(self.id)
 
     async def _all_ended(self, members: Sequence[ExecutionId]) -> None:
@@ -113,13 +113,13 @@ class FlowHandle:
             ends.cancel()
 
     async def status(self) -> FlowSnapshot:
-        """The flow as it is now: what its members make of it, how many are in which state."""
+        """The state and the outcome of the flow now, and how many members are in which state."""
         return await self._engine.flows.status(self.id)
 
     async def members(
         self, *, states: Iterable[State | str] = (), after: str = "", limit: int = 100
     ) -> Page:
-        """A page of its members in these states (none: in all), in the order of their ids."""
+        """A page of its members in these states (empty: all), in the order of their ids."""
         wanted = tuple(word(State, each, "states") for each in states)
         read = self._engine.flows.read
         return shown(await read.members(self.id, states=wanted, after=after, limit=limit))
@@ -137,11 +137,11 @@ class FlowHandle:
     ) -> FlowCancel:
         """Take no more members and cancel those that have not ended.
 
-        `policy`: `cancel_all`, `cancel_pending` (running members may end and are not tried again),
+        `policy`: `cancel_all`, `cancel_pending` (running members may finish and are not retried) or
         `flow_only`. Without `wait` members are cancelled in the background, and the answer names
-        those that are `owed` a cancel; with it, those that were `cancelled`, or `ResultTimeout`
-        says that it takes longer. The same policy again is answered with what the first one did;
-        another is refused.
+        those that are `owed` a cancel; with it, those that were `cancelled`, or `ResultTimeout` is
+        raised. Repeating it with the same policy returns what the first call did; another policy is
+        refused.
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
         wanted = word(CancelPolicy, policy, "policy")
@@ -149,7 +149,7 @@ class FlowHandle:
         return shown(done)
 
     async def backlog(self) -> Backlog:
-        """What its cancel has to do yet: who is owed one, how many have acknowledged."""
+        """What is left of its cancel: the members still owed one, and how many are done."""
         return shown(await self._engine.flows.backlog(self.id))
 
     async def replay(
@@ -160,10 +160,10 @@ class FlowHandle:
         downstream: bool = False,
         request: str | None = None,
     ) -> PublicState:
-        """Run a member again that has ended; `downstream`, with all that depended on its end.
+        """Run a finished member again; with `downstream` also all members that depend on it.
 
-        Whoever repeats the call after an error passes the same `request` to both: then it runs
-        again once.
+        To repeat the call after an error, pass the same `request` both times: the member then runs
+        again only once.
         """
         return await self._engine.replay(node.id, reason, downstream=downstream, request=request)
 

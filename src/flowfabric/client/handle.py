@@ -26,7 +26,7 @@ HISTORY_PAGE = 1_000
 
 
 class Handle(Generic[R_co]):
-    """Refers to an execution by its id; holds nothing that could get stale."""
+    """An execution, known by its id; every verb asks the store."""
 
     def __init__(
         self, id: ExecutionId, engine: Engine, results: Results, decode: Callable[[bytes], R_co]
@@ -45,7 +45,7 @@ class Handle(Generic[R_co]):
         return f"Handle({self.id!r})"
 
     async def result(self, timeout_seconds: float | None = None) -> R_co:
-        """Wait for the end. Returns what the task returned, or raises how else it ended."""
+        """Wait for the result of the task; raises if the execution did not succeed."""
         if timeout_seconds is None:
             return await self._value(await self._results.wait(self._id))
         limit = duration_ms(timeout_seconds, "timeout_seconds") / 1000
@@ -54,8 +54,8 @@ class Handle(Generic[R_co]):
                 ended = await self._results.wait(self._id)
         except TimeoutError:
             raise ResultTimeout(
-                f"execution {self.id} has not ended in {limit} s",
-                hint="it goes on; ask again, or ask `explain` what it waits for",
+                f"execution {self.id} has not ended within {limit} s",
+                hint="it goes on; call `result()` again, or `explain()` for what it waits for",
             ) from None
         return await self._value(ended)
 
@@ -69,7 +69,7 @@ class Handle(Generic[R_co]):
         return [shown(each) for each in await self._engine.read.attempt_records(self._id)]
 
     async def status(self) -> Snapshot:
-        """What is known about it now."""
+        """The execution as it is now."""
         found = await self._engine.read.describe(self._id)
         if found is None:
             raise not_found(self._id)
@@ -80,8 +80,8 @@ class Handle(Generic[R_co]):
     ) -> PublicState:
         """End it as cancelled. A running task is interrupted; late results are refused.
 
-        Whoever repeats the call after an error passes the same `request` to both: then what was
-        replayed meanwhile is not cancelled again.
+        To repeat the call after an error, pass the same `request` both times: an execution that was
+        replayed in between is then not cancelled again.
         """
         return await self._engine.cancel(self._id, reason, request=request)
 
@@ -97,5 +97,5 @@ class Handle(Generic[R_co]):
                 return [shown(each) for each in events]
 
     async def explain(self) -> Explanation:
-        """Why it is not running, or what it does: `print((await handle.explain()).sentence)`."""
+        """Why it is not running, or where it runs: `print((await handle.explain()).sentence)`."""
         return shown(await self._engine.read.explain(self._id))

@@ -52,7 +52,7 @@ class Restorer:
             manager.__enter__()
         except Exception:
             logger.exception(
-                "the context of %s was not restored", lease.id, extra={"execution": lease.id}
+                "could not restore the context of %s", lease.id, extra={"execution": lease.id}
             )
             return None
         return manager
@@ -65,7 +65,7 @@ class Restorer:
             entered.__exit__(None, None, None)
         except Exception:
             logger.exception(
-                "the context of %s was not left", lease.id, extra={"execution": lease.id}
+                "could not leave the context of %s", lease.id, extra={"execution": lease.id}
             )
 
 
@@ -74,7 +74,7 @@ async def _answer(asked: _Tags, lease: Lease) -> dict[str, str]:
         return from_tags((await asyncio.shield(asked)).get(lease.id, {}))
     except FlowFabricError as error:
         logger.warning(
-            "the context of %s could not be read: %s",
+            "could not read the context of %s: %s",
             lease.id,
             error,
             extra={"execution": lease.id, "error": error.code},
