@@ -102,7 +102,7 @@ class FlowFabricError(Exception):
 
 
 class Invalid(FlowFabricError):
-    """The request cannot be right."""
+    """The call is invalid."""
 
     code = "invalid"
 
@@ -121,13 +121,13 @@ class PayloadTooLarge(Invalid):
 
 
 class InvalidGraph(Invalid):
-    """Members and edges that make no flow."""
+    """The members and edges do not form a valid flow."""
 
     code = "invalid_graph"
 
 
 class IllegalTransition(Invalid):
-    """A decision that the tables of states do not allow."""
+    """The decision is not allowed by the state tables."""
 
     code = "illegal_transition"
 
@@ -170,13 +170,13 @@ class Refused(FlowFabricError):
 
 
 class ExecutionNotActive(Refused):
-    """The execution is not being worked on."""
+    """The execution is not running."""
 
     code = "execution_not_active"
 
 
 class ExecutionNotEligible(Refused):
-    """The execution is not in the state that this needs."""
+    """The execution is in the wrong state for this call."""
 
     code = "execution_not_eligible"
 
@@ -198,7 +198,7 @@ class ReplaysExhausted(Refused):
     """The execution was replayed as often as its policy allows."""
 
     code = "max_replays_exhausted"
-    hint = "raise max_replay_count in its policy, or submit it anew"
+    hint = "raise max_replay_count in its policy, or submit it again"
 
 
 class IdempotencyConflict(Refused):
@@ -253,7 +253,7 @@ class LeaseRevoked(LeaseLost):
 
 
 class StaleLease(LeaseLost):
-    """Somebody else holds the lease."""
+    """Another worker holds the lease."""
 
     code = "stale_lease"
 
@@ -269,11 +269,11 @@ class StaleGraphRevision(Conflict):
     """The graph has changed since the revision that was named."""
 
     code = "stale_graph_revision"
-    hint = "read the flow again and decide anew"
+    hint = "read the flow again and repeat the decision"
 
 
 class StoreUnavailable(FlowFabricError):
-    """The store did not do what was asked; nothing is half written."""
+    """The store did not answer; no write was left half done."""
 
     code = "transport"
 
@@ -330,7 +330,7 @@ class ExecutionSkipped(ExecutionEnded):
 
 
 class ResultTimeout(FlowFabricError):
-    """It was not there in time; what was waited for goes on."""
+    """The result was not there in time; the work goes on."""
 
     code = "timeout"
 

@@ -151,8 +151,8 @@ class Graph:
     ) -> Node[R]: ...
 
     def add(self, task: object, /, *args: object, **kwargs: object) -> object:
-        """A member that calls this task, with the options that the task has; `options(name=...)`
-        gives it a name in this graph.
+        """Add a member that calls this task, with the options of the task; `options(name=...)`
+        names it in this graph.
 
         It waits for every node among its arguments, and for those in `after`, unless the task has a
         parameter of that name.
@@ -190,19 +190,19 @@ class Graph:
     def _require_new(self, name: str) -> None:
         if name in self._named:
             raise InvalidInput(
-                f"graph {self.name!r} has a member {name!r} already",
+                f"graph {self.name!r} already has a member {name!r}",
                 field="name",
-                hint="names are unique in a graph: choose another one",
+                hint="choose another name",
             )
 
     def any_of(self, *nodes: Node[R] | Iterable[Node[R]], let_run: bool = False) -> Choice[R]:
-        """The first that succeeds; the others are cancelled unless they are to be `let_run`."""
+        """Wait for the first that succeeds; the others are cancelled, unless `let_run`."""
         return Choice(self._several(nodes), Policy(Join.ANY_OF, 1, _rest(let_run)))
 
     def quorum(
         self, k: int, *nodes: Node[R] | Iterable[Node[R]], let_run: bool = False
     ) -> Choice[list[R]]:
-        """The first k that succeed; as an argument, the list of their results."""
+        """Wait for the first k that succeed; as an argument, the list of their results."""
         chosen = self._several(nodes)
         return Choice(chosen, Policy(Join.QUORUM, quorum_of(k, len(chosen)), _rest(let_run)))
 
@@ -219,7 +219,9 @@ class Graph:
             self._require_member(each)
             chosen[each] = None
         if not chosen:
-            raise InvalidInput("a choice of nothing", field="nodes", hint="pass nodes")
+            raise InvalidInput(
+                "the choice has no nodes", field="nodes", hint="pass at least one node"
+            )
         return list(chosen)
 
     def _hold(
@@ -257,7 +259,7 @@ class Graph:
             return
         if edge.kind is not kind:
             raise InvalidInput(
-                f"{waits.node!r} waits for {upstream!r} in two ways",
+                f"{waits.node!r} waits for {upstream!r} with two kinds of edges",
                 field="after",
                 hint="choose one",
             )
@@ -276,10 +278,12 @@ class Graph:
             )
 
     async def submit(self, *, idempotency_key: str | None = None) -> FlowHandle:
-        """Write the whole flow. With a key, submitting the same again answers the same flow."""
+        """Write the whole flow. With a key, submitting the same graph again returns the flow."""
         self._require_open()
         if not self._nodes:
-            raise InvalidInput("has no members", field="graph", hint="add some")
+            raise InvalidInput(
+                f"graph {self.name!r} has no members", field="graph", hint="add some with `add`"
+            )
         key = None if idempotency_key is None else names.idempotency_key(idempotency_key)
         client = await self.home.connect()
         plan = self._plan(client, client.mint_flow(key), is_keyed=key is not None)
@@ -327,10 +331,10 @@ def _rest(let_run: bool) -> OnSatisfied:
 
 
 def _no_task(task: object) -> InvalidInput:
-    hint = "decorate it with @app.task" if callable(task) else "pass what @app.task made"
+    hint = "decorate it with @app.task" if callable(task) else "pass a task made by @app.task"
     if isinstance(task, Coroutine):
         task.close()
-        hint = "pass the task and its arguments apart: graph.add(task, ...)"
+        hint = "pass the task and its arguments separately: graph.add(task, ...)"
     return InvalidInput(f"{task!r} is not a task", field="task", hint=hint)
 
 
@@ -348,9 +352,9 @@ def _listed(given: object, field: str) -> Sequence[object]:
 def _require_result(on: Condition, place: str) -> None:
     if place and on.kind is not EdgeKind.COMPLETION:
         raise InvalidInput(
-            f"{on.node!r} passes nothing when it is waited for so",
+            f"`.failed` and `.ended` only order work; they carry no result (got {on.node!r})",
             field=place,
-            hint="put it into `after`, or pass `node.optional`",
+            hint="pass it in `after`, or use `node.optional`",
         )
 
 
@@ -364,9 +368,10 @@ def _require_readable(task: Task[..., R], path: str, source: Upstream) -> None:
         node = each.node if isinstance(each, Condition) else each
         if node.needs:
             raise InvalidInput(
-                f"task {task.name!r}: {node!r} passes {node.needs}, and no annotation says so",
+                f"task {task.name!r}: {node!r} passes {node.needs}, "
+                "but the parameter has no annotation",
                 field=name,
-                hint="annotate the parameter with what it takes",
+                hint="annotate the parameter with the type that it takes",
             )
 
 

@@ -25,9 +25,9 @@ def retention_policy(
     for name in keep:
         if name not in _OUTCOMES:
             raise InvalidInput(
-                f"{name!r} is no way to end",
+                f"unknown outcome {name!r}",
                 field="retention",
-                hint=f"one of {', '.join(_OUTCOMES)}",
+                hint=f"use one of {', '.join(_OUTCOMES)}",
             )
     spans = {name: duration_ms(span, f"retention.{name}") for name, span in keep.items()}
     known = {name: getattr(otherwise, f"{name}_ms") for name in _OUTCOMES}

@@ -35,7 +35,7 @@ class OptionalResult(Later[R_co], Condition, frozen=True, gc=False):
 
 
 class Node(Later[R_co], msgspec.Struct, eq=False, gc=False):
-    """One member to be. As an argument it stands for its result."""
+    """One future member of a flow. As an argument it stands for its result."""
 
     name: str
     request: Request
@@ -52,7 +52,7 @@ class Node(Later[R_co], msgspec.Struct, eq=False, gc=False):
         """The id of the member, once its graph is submitted."""
         if self._id is None:
             raise InvalidInput(
-                f"{self!r} has no id before its graph is submitted",
+                f"{self!r} has no id before `submit()`",
                 field="node",
                 hint="await graph.submit() first",
             )
@@ -60,18 +60,18 @@ class Node(Later[R_co], msgspec.Struct, eq=False, gc=False):
 
     @property
     def optional(self) -> OptionalResult[R_co | None]:
-        """As an argument: its result, or None if it ended in another way than by success."""
+        """As an argument: its result, or None if it did not succeed."""
         return OptionalResult(self, EdgeKind.COMPLETION)
 
     @property
     def failed(self) -> Condition:
-        """For `after`: when it has failed, was cancelled or ran out of time, but not when it was
-        skipped. What is to clean up after it runs then, and is skipped otherwise."""
+        """For `after`: wait until it has failed, was cancelled or expired. If it succeeded or was
+        skipped, the waiting member is skipped."""
         return Condition(self, EdgeKind.FAILURE)
 
     @property
     def ended(self) -> Condition:
-        """For `after`: when it has ended, in whatever way."""
+        """For `after`: wait until it has ended, whatever its outcome."""
         return Condition(self, EdgeKind.ORDER)
 
 

@@ -33,7 +33,7 @@ class Pending(Coroutine[object, None, R_co]):
         return self._coroutine.__await__()
 
     def send(self, value: None, /) -> object:
-        """Run it to its next pause, as an event loop does."""
+        """Resume the coroutine, as an event loop does."""
         self._is_taken = True
         return self._coroutine.send(value)
 
@@ -44,14 +44,14 @@ class Pending(Coroutine[object, None, R_co]):
         tb: TracebackType | None = None,
         /,
     ) -> object:
-        """Raise an exception where it pauses."""
+        """Raise an exception inside the coroutine."""
         self._is_taken = True
         if isinstance(typ, BaseException):
             return self._coroutine.throw(typ.with_traceback(tb) if tb is not None else typ)
         return self._coroutine.throw(typ, val, tb)
 
     def close(self) -> None:
-        """Drop it on purpose: it does not warn then."""
+        """Drop the coroutine; it does not warn then."""
         self._is_taken = True
         self._coroutine.close()
 

@@ -70,9 +70,9 @@ class Definitions:
             return
         if not is_redefined(known.function, handler.function):
             raise InvalidInput(
-                f"there is a task {handler.name!r} already", field="name", hint="rename one"
+                f"a task {handler.name!r} already exists", field="name", hint="rename one"
             )
-        logger.debug("task %s is defined again", handler.name, extra={"task": handler.name})
+        logger.debug("task %s was redefined", handler.name, extra={"task": handler.name})
 
 
 class Register:
@@ -107,7 +107,7 @@ def one_name(first: str | None, name: str | None) -> str | None:
     """The name of a task, said as the first argument or by keyword."""
     if first is not None and name is not None:
         raise InvalidInput(
-            f"got two names, {first!r} and {name!r}", field="name", hint="say one of them"
+            f"got two names, {first!r} and {name!r}", field="name", hint="pass one of them"
         )
     return name if first is None else names.task_name(first)
 
@@ -124,9 +124,9 @@ def policy_text(
     """The stored policy that the options of a task mean; refuses what is out of range."""
     if on_attempt_timeout not in tuple(OnAttemptTimeout):
         raise InvalidInput(
-            f"{on_attempt_timeout!r} is not possible",
+            f"unknown value {on_attempt_timeout!r}",
             field="on_attempt_timeout",
-            hint="'expire' or 'retry'",
+            hint="use 'expire' or 'retry'",
         )
     policy = Policy(
         retry_policy=retries
@@ -149,7 +149,7 @@ def policy_text(
             str(error),
             field="retries",
             code="invalid_policy_json",
-            hint="a number from 0, or a RetryPolicy with every field in its range",
+            hint="use 0 or more, or a RetryPolicy with every field in its range",
         ) from error
     return text
 
@@ -160,9 +160,9 @@ def _timeout_ms(value: Span | None) -> int | None:
     timeout_ms = duration_ms(value, "attempt_timeout")
     if timeout_ms < 1:
         raise InvalidInput(
-            "no attempt can be that quick",
+            f"attempt_timeout must be at least 1 ms (got {value!r})",
             field="attempt_timeout",
-            hint="leave it away for no limit, or give a span such as '30s'",
+            hint="omit it for no limit, or pass a duration such as '30s'",
         )
     return timeout_ms
 
@@ -170,4 +170,6 @@ def _timeout_ms(value: Span | None) -> int | None:
 def _count(value: object, field: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
         return value
-    raise InvalidInput(f"{value!r} is not a number of times", field=field, hint="0 or more")
+    raise InvalidInput(
+        f"{field} must be at least 0 (got {value!r})", field=field, hint="use 0 or more"
+    )

@@ -58,7 +58,7 @@ def _read(file: Path) -> Settings:
         raise InvalidInput(
             f"{file} cannot be read: {error}",
             field=FILE_NAME,
-            hint='it may hold store = "sqlite:///flows.db" and namespace = "default"',
+            hint='it may set store = "sqlite:///flows.db" and namespace = "default"',
         ) from None
     return msgspec.structs.replace(settings, store=_beside(file, settings.store))
 

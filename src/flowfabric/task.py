@@ -58,7 +58,7 @@ class Home(msgspec.Struct, frozen=True, eq=False):
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A start that has not been made yet: what `App.start_many` takes."""
+    """A call that is not submitted yet, for `App.start_many`."""
 
     request: Request
     decode: Callable[[bytes], R_co]
@@ -90,7 +90,7 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
 
     @property
     def function(self) -> Callable[..., object]:
-        """The function as it was defined; one that takes a context takes it here."""
+        """The function as you wrote it; pass it the context if it takes one."""
         return self.handler.function
 
     def options(
@@ -104,11 +104,11 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
         tags: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
-        """The same task with these options for its starts; what is not said stays as it is.
+        """A copy of the task with these options; omitted ones stay as they are.
 
-        `delay` says when it may begin, `deadline` when it is ended, whatever it does: each a span
-        ("5m") or an instant, which is a datetime with a time zone. With an `idempotency_key`,
-        starting again answers the same execution. `name`: of a member, in its graph.
+        `delay`: when it may begin. `deadline`: when it is ended in any case. Both are a duration
+        ("5m") or a datetime with a time zone. With an `idempotency_key`, starting it again returns
+        the same execution. `name`: of the member in its graph.
         """
         task = copy(self)
         task._terms = self._with(
@@ -125,7 +125,7 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
         return task
 
     def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, Handle[R]]:
-        """Submit it and return at once; the handle knows how to wait."""
+        """Submit the call and return its handle at once."""
         return Start(self._start(args, kwargs), self.name)
 
     async def _start(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Handle[R]:
@@ -134,7 +134,7 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
         return await client.start(request, self.handler.result.decode)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """The same as `start`, checked but not submitted."""
+        """A call for `App.start_many`: checked like `start`, but not submitted."""
         return Call(self._to_start(args, kwargs), self.handler.result.decode, self.home)
 
     def _to_start(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Request:
@@ -144,7 +144,7 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
             kwargs = {key: kwargs[key] for key in kwargs if key not in self._keywords}
         if terms.name:
             raise InvalidInput(
-                f"task {self.name!r}: only members of a graph have names, not a start of its own",
+                f"task {self.name!r}: only members of a graph have names",
                 field="name",
                 hint=f"omit name={terms.name!r}, or add the task to a graph",
             )
@@ -157,8 +157,8 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
         return msgspec.structs.replace(terms, payload=payload)
 
     def request(self, values: Mapping[str, object], later: Collection[str] = ()) -> Request:
-        """A member of a graph with these arguments; `later`: those that come later, or parts of
-        them."""
+        """The request of a member with these arguments; `later` names those whose value, or a part
+        of it, is the result of another member."""
         terms, arguments = self._terms, self.handler.arguments
         if terms.key is not None:
             raise InvalidInput(
@@ -188,7 +188,7 @@ class Task(TaskOf[Callable[P, R]], Generic[P, R]):
         context = context_here()
         if context is None:
             raise InvalidInput(
-                f"task {self.name!r} takes a context, and this code runs in no attempt",
+                f"task {self.name!r} takes a context, but this code does not run inside an attempt",
                 field="context",
                 hint=f"submit it with `await {self.name}.start(...)`, or call "
                 f"`{self.name}.function(context, ...)` with a context of your own",
@@ -231,12 +231,12 @@ def request_of(call: Call[R], home: Home) -> tuple[Request, Callable[[bytes], R]
 
 def no_call(given: object) -> InvalidInput:
     """Why this is nothing to submit."""
-    hint = "pass what `task.bind(...)` returned"
+    hint = "pass the result of `task.bind(...)`"
     if isinstance(given, Task):
         hint = f"pass {given.name}.bind(...), with its arguments"
     elif isinstance(given, Coroutine):
         given.close()
-        hint = "call `.bind(...)` in place of `.start(...)` or of the task itself"
+        hint = "use `.bind(...)` instead of `.start(...)` or of calling the task"
     return InvalidInput(f"{given!r} is not a call", field="calls", hint=hint)
 
 
@@ -246,13 +246,13 @@ def _require_values(task: str, values: Mapping[str, object]) -> None:
         hint = ""
         if isinstance(value, Coroutine):
             value.close()
-            hint = "await it, and pass what it returns"
+            hint = "await it, and pass the result"
         elif isinstance(value, Handle):
-            hint = "pass `await handle.result()`; to pass a result on without waiting, use a graph"
+            hint = "pass `await handle.result()`, or use a graph to pass a result without waiting"
         elif isinstance(value, Node):
-            hint = "a node is passed to another member by `graph.add(task, node)`"
+            hint = "pass nodes with `graph.add(task, node)`"
         elif isinstance(value, Task):
-            hint = "a task is no value; pass a result of it"
+            hint = "pass a result of the task, not the task"
         if hint:
             raise InvalidInput(f"task {task!r}: got {value!r}", field=name, hint=hint) from None
 
@@ -265,9 +265,9 @@ def _tags(value: object) -> dict[str, str]:
     tags = names.tags(value)
     if member_names.TAG in tags:
         raise InvalidInput(
-            f"{member_names.TAG!r} is the name of a member",
+            f"the tag {member_names.TAG!r} is reserved for the name of a member",
             field="tags",
-            hint="say options(name=...)",
+            hint="use options(name=...)",
         )
     return tags
 

@@ -161,7 +161,7 @@ async def test_an_app_that_could_not_be_opened_holds_nothing(tmp_path: Path) -> 
 
 async def test_an_app_runs_once_at_a_time(app: App) -> None:
     async with running(app):
-        with pytest.raises(Refused, match="running already") as refused:
+        with pytest.raises(Refused, match="already running") as refused:
             async with app.running():
                 pass
         assert refused.value.hint

@@ -63,7 +63,7 @@ def test_a_callable_without_a_name_can_be_given_one() -> None:
 def test_two_tasks_cannot_have_one_name() -> None:
     app = App("memory://")
     app.task(name="work")(plain)
-    with pytest.raises(InvalidInput, match="there is a task 'work' already") as refused:
+    with pytest.raises(InvalidInput, match="a task 'work' already exists") as refused:
         app.task(name="work")(other)
     assert (refused.value.field, refused.value.hint) == ("name", "rename one")
 

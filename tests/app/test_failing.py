@@ -358,7 +358,7 @@ async def test_work_of_another_version_of_the_task_waits_for_a_worker_that_can_r
         assert "could not read its arguments: " in why
         assert "missing required field `unit`" in why
         told = [line for line in caplog.records if line.levelname == "WARNING"]
-        assert any("cannot be read here" in line.getMessage() for line in told)
+        assert any("cannot read the arguments" in line.getMessage() for line in told)
         found = (await number.status()).attempt
         assert found == 0
         assert any(each.subject == number.id for each in (await findings(new)))

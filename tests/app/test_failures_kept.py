@@ -146,4 +146,4 @@ async def test_an_exception_that_cannot_be_read_leaves_the_failure(
     async with app.running():
         error = await failure(await charge.start())
     assert str(error).endswith("failed: 'b'")
-    assert "could not be read" in caplog.text
+    assert "could not read" in caplog.text

@@ -131,7 +131,7 @@ async def test_lines_that_could_not_be_stored_go_with_the_outcome(
 
     async with app.running():
         handle = await charge.start()
-        await eventually(lambda: _says(caplog, "could not be stored yet"))
+        await eventually(lambda: _says(caplog, "could not store"))
         tried.set()
         await handle.result()
         (record,) = await handle.attempts()
@@ -161,7 +161,7 @@ async def test_a_task_that_logs_without_end_is_bounded(
         await handle.result()
         (record,) = await handle.attempts()
     assert len(record.log) == 11
-    assert record.log[-1].message == "this attempt logged too much; further lines are not kept"
+    assert record.log[-1].message == "log limit of this attempt reached; further lines are not kept"
 
 
 @pytest.mark.usefixtures("_silent")

@@ -141,7 +141,7 @@ async def test_a_value_that_is_not_here_yet_says_how_to_get_it(app: App) -> None
         (shout.start("x"), "await it"),
         (handle, "await handle.result()"),
         (node, "graph.add(task, node)"),
-        (shout, "pass a result of it"),
+        (shout, "pass a result of the task"),
     ]
     for value, hint in values:
         with pytest.raises(InvalidInput, match="task 'shout': got") as refused:

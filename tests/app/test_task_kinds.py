@@ -109,7 +109,7 @@ async def test_partials_and_lambdas_need_a_name(app: App) -> None:
     for nameless in (functools.partial(power, 2), lambda n: n, Shop("Oslo")):
         with pytest.raises(InvalidInput, match="has no name") as refused:
             cast(Anything, app.task)(nameless)
-        assert refused.value.hint == "give it one: app.task('name')(...)"
+        assert refused.value.hint == "name it: app.task('name')(...)"
     of_two: SyncTask[..., int] = app.task("of_two")(functools.partial(power, 2))
     square: SyncTask[..., int] = app.task(name="square")(functools.partial(power, exponent=2))
     twice = cast(Anything, app.task("twice"))(lambda n: 2 * n)
@@ -185,12 +185,12 @@ async def test_a_definition_that_runs_again_replaces_the_one_before(
         with caplog.at_level(logging.DEBUG, "flowfabric.app"):
             again = cell(app, 2, module)
         assert await (await again.start()).result() == 2
-    assert "task work is defined again" in caplog.messages
+    assert "task work was redefined" in caplog.messages
 
 
 async def test_another_function_of_the_name_is_refused(app: App) -> None:
     cell(app, 1, "shop.tasks")
-    with pytest.raises(InvalidInput, match="there is a task 'work' already"):
+    with pytest.raises(InvalidInput, match="a task 'work' already exists"):
         cell(app, 2, "shop.others")
 
     def factory(number: int) -> Callable[[], int]:
@@ -202,7 +202,7 @@ async def test_another_function_of_the_name_is_refused(app: App) -> None:
     one = factory(1)
     app.task(one)
     app.task(one)
-    with pytest.raises(InvalidInput, match="there is a task 'made' already"):
+    with pytest.raises(InvalidInput, match="a task 'made' already exists"):
         app.task(factory(2))
 
 

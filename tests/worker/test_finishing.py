@@ -201,7 +201,7 @@ async def test_closing_is_bounded(floor: Floor, faulty: FaultyStore) -> None:
         for lease in leases:
             finisher.finish(Completed(lease, b"1"))
     assert len(desk.told) == 2
-    assert all("could not be stored" in str(answer.error) for answer in desk.told)
+    assert all("could not store" in str(answer.error) for answer in desk.told)
     # Nothing is lost with it: the lease runs out and the work is done again.
     floor.clock.advance(TTL_MS)
     faulty.plan.clear()

@@ -134,7 +134,7 @@ async def test_a_retry_is_logged_with_its_next_try(
     async with floor.working():
         await floor.until(State.DELAYED, 1)
     (again,) = records(caplog, logging.WARNING)
-    assert again.getMessage().endswith("attempt 0; next try in 1m: ConnectionError: no answer")
+    assert again.getMessage().endswith("attempt 0; retry in 1m: ConnectionError: no answer")
     assert extra(again, "next_attempt") == 1
     assert extra(again, "pause_ms") == 60_000
     assert records(caplog, logging.ERROR) == []
@@ -175,7 +175,7 @@ class _Noticed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if "is blocked" in text and "'compute'" in text:
+        if "has been blocked" in text and "'compute'" in text:
             self.began.set()
         if "was blocked" in text and "'compute'" in text:
             self.over.set()

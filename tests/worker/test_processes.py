@@ -68,8 +68,8 @@ async def test_a_task_that_swallows_its_cancellation_does_not_keep_the_process(u
         worker.send(signal.SIGTERM)
         assert await worker.says() == "swallowed"
         assert await worker.says() == (
-            f"WARNING left {handle.id} behind: its task 'swallow' swallowed its cancellation;"
-            " its lease is given back"
+            f"WARNING abandoned {handle.id}: its task 'swallow' ignored its cancellation;"
+            " its lease is released"
         )
         assert await worker.says() == "bye"
         assert await worker.ended() == 0
@@ -85,8 +85,8 @@ async def test_a_plain_function_that_never_returns_does_not_keep_the_process(url
         assert await worker.says() == "began block"
         worker.send(signal.SIGTERM)
         assert await worker.says() == (
-            f"WARNING left {handle.id} behind: the thread of its task 'block' still runs;"
-            " its lease runs out"
+            f"WARNING abandoned {handle.id}: the thread of its task 'block' still runs;"
+            " its lease will expire"
         )
         assert await worker.says() == "bye"
         assert await worker.ended() == 0

@@ -29,7 +29,7 @@ def hook(**changes: Any) -> TypeHook:
 
 @pytest.mark.parametrize("kind", [int, str, dict, bytes, type(None), object])
 def test_a_builtin_type_cannot_be_hooked(kind: type[object]) -> None:
-    with pytest.raises(InvalidInput, match=f"{kind.__name__} travels without a TypeHook"):
+    with pytest.raises(InvalidInput, match=f"{kind.__name__} needs no TypeHook"):
         TypeHook(kind, encode=str, decode=str)
 
 

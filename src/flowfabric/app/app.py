@@ -62,12 +62,12 @@ _DEFAULT_LANE = "default"
 class App:
     """A set of tasks on one store.
 
-    `url` says where work is kept: `sqlite:///file.db` (durable, for several processes) or
-    `memory://` (gone with the process). Without one, and without a `namespace`, those of the
-    project count: `FLOWFABRIC_STORE` and `FLOWFABRIC_NAMESPACE`, then `flowfabric.toml`. Nothing
-    is opened before it is used. `intervals`: how often background duties sweep, by name; 0
-    switches one off. `carrier`: takes context variables (trace ids, a tenant) from the submitter
-    to the attempt. `types`: how types of your own travel as arguments and results.
+    `url` names the store: `sqlite:///file.db` (durable, for several processes) or `memory://`
+    (lost with the process). Omitted, `url` and `namespace` are those of the project:
+    `FLOWFABRIC_STORE` and `FLOWFABRIC_NAMESPACE`, then `flowfabric.toml`. The store is opened at
+    its first use. `intervals`: how often each sweeper runs, by name; 0 switches it off.
+    `carrier`: takes context variables (trace ids, a tenant) from the submitter to the attempt.
+    `types`: hooks for your own types as arguments and results.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class App:
         return Listing(lambda: lane_pages(self.connect))
 
     async def connect(self) -> Client:
-        """Open the store, once. Starting a task does this by itself."""
+        """Open the store, once. Starting a task does this as well."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
@@ -322,9 +322,9 @@ class App:
             self._is_open = True
 
     async def close(self) -> None:
-        """Let go of the store. The app can be used again afterwards."""
+        """Close the store. The app can be used again afterwards."""
         if self._is_running:
-            raise Refused("this app is running", hint="leave its `running()` block instead")
+            raise Refused("the app is running", hint="leave the `running()` block instead")
         await self._close()
 
     async def _close(self) -> None:
@@ -358,10 +358,10 @@ class App:
         worker: str | None = None,
         concurrency: int | None = None,
     ) -> AsyncIterator[App]:
-        """Engine and worker in this process while the block runs; then drain and close.
+        """Run an engine and a worker in this process during the block; then drain and close.
 
-        `lanes`: which to serve; by default those that the tasks of this app name. `concurrency`:
-        how many attempts run at once; by default what the app says.
+        `lanes`: which to serve; by default the lanes of this app's tasks. `concurrency`: how
+        many attempts run at once; by default as the app says.
         """
         slots = self._concurrency if concurrency is None else _positive(concurrency, "concurrency")
         worker_ = Worker(
@@ -378,7 +378,7 @@ class App:
         duties = Duties(self.engine, self._intervals)
         await self.connect()
         if self._is_running:
-            raise Refused("this app is running already", hint="run it once per process")
+            raise Refused("the app is already running", hint="enter `running()` once per process")
         self._is_running = True
         self._working_in = asyncio.get_running_loop()
         self._duties = duties
@@ -404,13 +404,15 @@ class App:
         return self._working_in is loop
 
     def health(self) -> list[Health]:
-        """How each background duty of this process is; none while the app is not running."""
+        """The state of each background duty of this process; empty while the app is not running."""
         return self._duties.health() if self._duties else []
 
     def _worker_ended(self, working: asyncio.Task[None]) -> None:
         """It does not end by itself; if it does, it is told at once, and `work` ends with it."""
         if not self._is_stopping and not working.cancelled():
-            logger.critical("%s has ended", working.get_name(), exc_info=working.exception())
+            logger.critical(
+                "%s ended unexpectedly", working.get_name(), exc_info=working.exception()
+            )
             self._halted.set()
 
     async def work(
@@ -452,13 +454,17 @@ def _text(value: object, field: str) -> str:
 
 def _several(names: Iterable[str], field: str) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise InvalidInput(f"{names!r} is one name", field=field, hint=f"pass [{names!r}]")
+        raise InvalidInput(
+            f"expected a list of names, got {names!r}", field=field, hint=f"pass [{names!r}]"
+        )
     return tuple(names)
 
 
 def _positive(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(f"{value!r} is not a positive number", field=field, hint="1 or more")
+        raise InvalidInput(
+            f"{field} must be at least 1 (got {value!r})", field=field, hint="use 1 or more"
+        )
     return value
 
 
@@ -466,8 +472,8 @@ def _ttl(value: Span) -> int:
     ttl_ms = duration_ms(value, "lease_ttl")
     if ttl_ms < LEASE_TTL_FLOOR_MS:
         raise InvalidInput(
-            f"{ttl_ms} ms is too short",
+            f"lease_ttl must be at least {LEASE_TTL_FLOOR_MS // 1000} s (got {value!r})",
             field="lease_ttl",
-            hint=f"at least {LEASE_TTL_FLOOR_MS // 1000} s",
+            hint="use a longer one",
         )
     return ttl_ms

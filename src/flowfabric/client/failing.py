@@ -62,7 +62,7 @@ async def _report(engine: Engine, ended: Ended) -> FailureReport | None:
         return await engine.read.failure(ended.id)
     except FlowFabricError as error:
         logger.warning(
-            "the exception of %s could not be read: %s",
+            "could not read the exception of %s: %s",
             ended.id,
             error,
             extra={"error": error.code},

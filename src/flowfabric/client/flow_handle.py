@@ -49,7 +49,7 @@ class Member(Protocol[R_co]):
 
 
 class FlowHandle:
-    """Refers to a flow by its id; nodes of its graph name its members."""
+    """A flow, known by its id; its members are found by node or by name."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class FlowHandle:
     async def wait(self, timeout: Span | None = None) -> Flow:
         """Until every member has ended, however; answers the flow with its counters.
 
-        Members are those that the flow was submitted with, or that it has now. A record of the
-        flow that cannot be read is `Corrupt`: it may keep the flow from ever ending.
+        Members are those that were submitted, or those that the flow has now. An unreadable
+        record of the flow raises `Corrupt`, because the flow might never end.
         """
         limit = None if timeout is None else duration_ms(timeout, "timeout") / 1000
         desk = await self._connect()
@@ -153,11 +153,11 @@ class FlowHandle:
     ) -> FlowCancel:
         """Take no more members and cancel those that have not ended.
 
-        `policy`: `cancel_all`, `cancel_pending` (running members may end and are not tried again),
+        `policy`: `cancel_all`, `cancel_pending` (running members may finish and are not retried) or
         `flow_only`. Without `wait` members are cancelled in the background, and the answer names
-        those that are `owed` a cancel; with it, those that were `cancelled`, or `ResultTimeout`
-        says that it takes longer. The same policy again is answered with what the first one did;
-        another is refused.
+        those that are `owed` a cancel; with it, those that were `cancelled`, or `ResultTimeout` is
+        raised. Repeating it with the same policy returns what the first call did; another policy is
+        refused.
         """
         wait_ms = None if wait is None else duration_ms(wait, "wait")
         wanted = word(CancelPolicy, policy, "policy")
@@ -176,7 +176,7 @@ class FlowHandle:
         downstream: bool = False,
         request: str | None = None,
     ) -> PublicState:
-        """Run a member again that has ended; `downstream`, with all that depended on its end.
+        """Run a finished member again; with `downstream` also all members that depend on it.
 
         To repeat the call after an error, pass the same `request` to both: then it runs again once.
         """

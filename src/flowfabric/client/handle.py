@@ -84,8 +84,8 @@ class Handle(Generic[R_co]):
                 return await desk.results.wait(self._id)
         except TimeoutError:
             raise ResultTimeout(
-                f"execution {self.id} has not ended in {limit} s",
-                hint="it goes on; ask again, or ask `explain` what it waits for",
+                f"execution {self.id} has not ended within {limit} s",
+                hint="it goes on; call `result()` again, or `explain()` for what it waits for",
             ) from None
 
     # -- reading ----------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class IdleWaits:
         try:
             found = await self._engine.read.unserved(late)
         except FlowFabricError as error:
-            logger.debug("the worker registry could not be read: %r", error)
+            logger.debug("could not read the worker registry: %r", error)
             return
         for why, ids in found.items():
             self._told.update(ids)

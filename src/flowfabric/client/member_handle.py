@@ -74,7 +74,7 @@ def _by_name(verb: Verb[P, R]) -> Verb[P, R]:
                 raise
             raise ExecutionNotFound(
                 f"flow {flow} has no member {name!r}",
-                hint="names are given by `graph.add(task.options(name=...))`; a flow that ended is "
+                hint="set names with `graph.add(task.options(name=...))`; a finished flow is "
                 "deleted after its retention",
                 details={"execution": self.id, "flow": flow, "member": name},
             ) from None

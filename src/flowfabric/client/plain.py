@@ -13,5 +13,7 @@ def decode_plain(body: bytes) -> object:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise InvalidInput(
-            f"is not JSON: {error}", field="result", hint="read it with `app.engine.read.result`"
+            f"the result is not JSON: {error}",
+            field="result",
+            hint="read it with `app.engine.read.result`",
         ) from error

@@ -182,7 +182,7 @@ class Results:
                 return
             except Exception as error:
                 # Whatever it was, who waits for work done elsewhere depends on this.
-                logger.warning("the log could not be read: %r", error)
+                logger.warning("could not read the log: %r", error)
                 await asyncio.sleep(NET_SECONDS)
             try:
                 async with asyncio.timeout(NET_SECONDS):

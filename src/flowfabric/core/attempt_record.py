@@ -36,7 +36,7 @@ class AttemptLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt as people see it. `outcome`: success, failed, cancelled, lost, running."""
+    """One attempt. `outcome`: success, failed, cancelled, lost, running."""
 
     attempt: int
     kind: str

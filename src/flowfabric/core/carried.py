@@ -19,11 +19,11 @@ class Carrier(Protocol):
     """Carries context variables. Keys are lower-case names, values short texts."""
 
     def save(self) -> Mapping[str, str]:
-        """The context of the submitter: called for each submission, where it is made."""
+        """Return the context of the submitter; called for each submit, in the submitter."""
         ...
 
     def restore(self, saved: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Entered before an attempt, in its context, and left after it."""
+        """A context manager, entered before an attempt, in its context, and left after it."""
         ...
 
 

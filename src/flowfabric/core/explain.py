@@ -31,7 +31,7 @@ from flowfabric.printing import one_line, with_public_ids
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer for people (`sentence`) and for programs (the rest)."""
+    """Why an execution is not running: `sentence` for people, the rest for programs."""
 
     state: State
     public_state: PublicState

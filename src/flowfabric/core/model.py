@@ -255,7 +255,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """What a worker holds: the head as it was claimed (the fence is in it) and the input.
 
-    `problem`: why there is no input. Nobody can work on it then, but somebody must end it.
+    `problem`: why there is no input; the worker then ends the attempt.
     """
 
     head: Execution
@@ -332,8 +332,8 @@ UNREADABLE = "unreadable"
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One line of the log. What cannot be read of it is told by `unreadable` in its detail, so that
-    it keeps no follower from the lines behind it; `unreadable` is its kind if that is not known."""
+    """One line of the log. `unreadable` in its detail says what of it cannot be read, so that a
+    follower can go on to the next line; the kind is `unreadable` if it cannot be read itself."""
 
     cursor: str
     execution: ExecutionId

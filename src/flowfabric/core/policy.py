@@ -43,7 +43,7 @@ class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fixed"
 class Exponential(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="exponential", tag_field="type"
 ):
-    """A pause that grows with each retry, up to a limit; with jitter, half of it is chance."""
+    """A pause that grows with each retry, up to a limit; with jitter, half of it is random."""
 
     initial_delay_ms: Duration = 1000
     max_delay_ms: Duration = 60_000
@@ -60,7 +60,7 @@ class Exponential(
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often to try again, after how long, and after which categories (none named: all)."""
+    """How many retries, after which pause, and for which categories of failure (empty: all)."""
 
     max_retries: Count = 3
     backoff: Fixed | Exponential = Exponential()

@@ -130,6 +130,8 @@ class Outcome(StrEnum):
 
 
 class PublicState(StrEnum):
+    """The state of an execution as people see it."""
+
     WAITING = "waiting"
     DELAYED = "delayed"
     RATE_LIMITED = "rate_limited"
@@ -145,6 +147,8 @@ class PublicState(StrEnum):
 
 
 class LaneState(StrEnum):
+    """Whether a lane takes new work, and whether workers may claim from it."""
+
     ACTIVE = "active"
     PAUSED = "paused"  # takes work, hands none out
     DRAINING = "draining"  # hands out what it has, takes none

@@ -76,7 +76,7 @@ LEASE_TTL_FLOOR_MS = 5_000
 
 
 class Engine(Overseeing):
-    """All verbs over one store."""
+    """The verbs below the decorators, on one store."""
 
     def __init__(
         self, store: Store, *, clock: Clock | None = None, namespace: str = "default"
@@ -107,7 +107,7 @@ class Engine(Overseeing):
 
     @property
     def hints(self) -> Hints:
-        """What this process's writes make possible, as it happens."""
+        """Wake-ups about what the writes of this process made possible."""
         return self.store.hints
 
     async def open(self) -> None:
@@ -122,11 +122,11 @@ class Engine(Overseeing):
     # -- submitting -------------------------------------------------------------------------
 
     async def submit(self, orders: Sequence[Order]) -> list[Submitted]:
-        """Make executions, in order, in as few calls as the batch limit allows.
+        """Create executions, in order, in as few calls as the batch limit allows.
 
-        A key that was used before answers the execution it made; with another payload it is a
-        conflict. So does an id. An order that is refused is answered with why and spoils no other;
-        one whose lane was closed or whose deadline passed is refused only if it is new.
+        A key or an id that was used before returns the execution it made; with another payload it
+        is a conflict. A refused order is answered with its error and does not affect the others.
+        A closed lane or a passed deadline refuses only orders that are new.
         """
         answers: list[Submitted] = []
         for start in range(0, len(orders), BATCH_LIMIT):
@@ -180,11 +180,11 @@ class Engine(Overseeing):
         repeated: bool = False,
     ) -> list[Lease]:
         """Take up to `limit` ready executions of these tasks, in these lanes, best first;
-        `start=False` grants without beginning. Others stay where they are for who knows them.
+        `start=False` grants without beginning. Other tasks stay for workers that know them.
 
-        The token is the caller's, random and new for each claim: it is the fence of every lease
-        of this claim, and with `repeated` the way to get them again when the reply was lost.
-        `only` takes that one execution or nothing, and raises when there is none such.
+        The caller chooses the token, random and new for each claim. It guards every lease of this
+        claim, and with `repeated` it returns them again when the reply was lost. `only` takes that
+        one execution or nothing, and raises if it does not exist.
         """
         follow = Follow(
             lanes=lanes, tasks=tasks, limit=limit, worker=worker, token=token, ttl_ms=ttl_ms
@@ -228,7 +228,7 @@ class Engine(Overseeing):
         )
 
     async def start(self, lease: Lease) -> Lease:
-        """Begin the attempt of a granted lease; answers the lease to work with."""
+        """Begin the attempt of a granted lease; returns the started lease."""
         if lease.started:
             raise InvalidInput(
                 "the lease has already started", field="lease", hint="use it as it is"
@@ -247,8 +247,8 @@ class Engine(Overseeing):
         return begun
 
     async def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[Renewed]:
-        """Move the end of many leases in one call; answers in the order of the leases. A lease that
-        is lost is answered with why."""
+        """Extend many leases in one call; answers in the order of the leases. A lost lease is
+        answered with its error."""
         _require_ttl(ttl_ms)
         answers: dict[ExecutionId, Renewed] = {}
         for start in range(0, len(leases), BATCH_LIMIT):
@@ -290,7 +290,7 @@ class Engine(Overseeing):
     async def progress(
         self, lease: Lease, pct: int | None = None, message: str | None = None
     ) -> None:
-        """Say how far it is; what is not said stays as it was."""
+        """Store the progress of an attempt; an omitted value stays as it was."""
         _, reply, now_ms = await self._apply_one(
             lambda now_ms: lifecycle.progress(lease, now_ms, pct, message)
         )
@@ -298,7 +298,7 @@ class Engine(Overseeing):
             raise lease_error(reply.current, lease, now_ms)
 
     async def append(self, batch: Sequence[tuple[Lease, tuple[Entry, ...]]]) -> list[bool]:
-        """Keep entries of many attempts in one call; False for one whose lease is over."""
+        """Store entries of many attempts in one call; False for those whose lease was lost."""
         wanted = [Append(lease.id, lifecycle.working(lease), kept) for lease, kept in batch]
         replies = await persistently(
             self.clock, lambda _: self.store.append(wanted, self.clock.now_ms())
@@ -306,16 +306,16 @@ class Engine(Overseeing):
         return [isinstance(reply, Appended) for reply in replies]
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[Finished]:
-        """Say what became of many leases in one call; one refusal spoils no other."""
+        """Store the outcomes of many leases in one call; a refusal does not affect the others."""
         return (await self.finish_and_follow(outcomes)).answers
 
     async def finish_and_follow(
         self, outcomes: Sequence[Outcome], follow: Follow | None = None
     ) -> Followed:
-        """The same, for one who can go on at once with what these ends set free.
+        """The same, for a worker that can run at once what these ends release.
 
-        Of members of flows that are known here, what follows from their ends is written with them;
-        for each of them, one that it sets free is claimed in the same write.
+        For members of flows in the cache of this engine, what follows from an end is written with
+        it, and one released member for each of them is claimed in the same write.
         """
         claim = None if follow is None else await self._ask(follow)
         said = await self._said(outcomes)

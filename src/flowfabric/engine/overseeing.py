@@ -44,8 +44,8 @@ class Overseeing:
     flows: Flows
 
     async def adopt(self, id: str) -> Lease:
-        """The lease as the store has it, with its token, which no reading verb answers: with it an
-        operator acts in place of the holder."""
+        """The lease as the store has it, with its token, which no reading verb returns: an operator
+        can then act in place of the holder."""
         id = parse_execution_id(id)
         loaded = (await self.store.load(Want(ids=[id], payload=True)))[0]
         if loaded is None:
@@ -67,7 +67,7 @@ class Overseeing:
     ) -> PublicState:
         """End it as cancelled. A running worker hears of it at its next renewal, or sooner.
 
-        What is cancelled already is answered so, unless the lease that was to be shown is wrong.
+        An execution that is already cancelled is answered as such, unless `lease` is a wrong one.
         """
 
         def decision(row: Execution, now_ms: int) -> Transition | PublicState:
@@ -80,7 +80,7 @@ class Overseeing:
         return PublicState.CANCELLED
 
     async def expire(self, id: str, reason: ExpireReason, *, request: str | None = None) -> bool:
-        """End it as expired; False when it was over already, or never was."""
+        """End it as expired; False if it had already ended, or does not exist."""
 
         def decision(row: Execution, now_ms: int) -> Transition | bool:
             transition = operator.expire(row, now_ms, reason)
@@ -101,7 +101,7 @@ class Overseeing:
         worker: str | None = None,
         request: str | None = None,
     ) -> RevokeOutcome:
-        """Take the lease away; with `worker`, only if that one holds it."""
+        """Revoke the lease; with `worker`, only if that worker holds it."""
         id = parse_execution_id(id)
         done = await self._decide(
             id,
@@ -118,7 +118,7 @@ class Overseeing:
         downstream: bool = False,
         request: str | None = None,
     ) -> PublicState:
-        """Run a finished execution again; `downstream`, with all that depended on its end."""
+        """Run a finished execution again; with `downstream` also all members that depend on it."""
         id = parse_execution_id(id)
         wanted = requested(request, "replay", id, downstream)
         flow = (await self.read.load(id)).head.flow
@@ -131,7 +131,7 @@ class Overseeing:
         )
 
     async def change_priority(self, id: str, priority: int, *, request: str | None = None) -> None:
-        """Move what waits for a worker in its queue; one that has this priority stays as it is."""
+        """Move a waiting execution in its queue; one with this priority stays where it is."""
         id, wanted = parse_execution_id(id), names.priority(priority)
         await self._decide(
             id,
@@ -146,7 +146,7 @@ class Overseeing:
     async def block(
         self, id: str, reason: Reason, *, detail: str = "", request: str | None = None
     ) -> PublicState:
-        """Keep it from running for a reason that `explain` will show."""
+        """Block it, for a reason that `explain` shows."""
         id = parse_execution_id(id)
         return await self._change(
             id,
@@ -161,7 +161,7 @@ class Overseeing:
     async def unblock(
         self, id: str, expected: Reason | None = None, *, request: str | None = None
     ) -> PublicState:
-        """Take away the block that shows; refused when there is none, or not the expected one."""
+        """Remove the block; refused if there is none, or if it is not the expected one."""
         id = parse_execution_id(id)
         return await self._change(
             id,
@@ -190,7 +190,7 @@ class Overseeing:
     async def set_tags(
         self, id: str, tags: Mapping[str, str], *, request: str | None = None
     ) -> int:
-        """Set tags, other keys stay; answers how many were set."""
+        """Set tags and keep those with other keys; returns how many were set."""
         id, checked = parse_execution_id(id), names.tags(tags)
         await decide_and_commit(
             self.store,

@@ -64,7 +64,7 @@ class LeaseSummary(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution as people see it."""
+    """One execution as it is now."""
 
     id: str
     namespace: str
@@ -93,7 +93,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def member(self) -> str:
-        """The name that its graph gave it; empty if none."""
+        """The name of the member in its graph; empty without one."""
         return name_in(self.tags)
 
 

@@ -135,7 +135,7 @@ def _owed(whole: Whole) -> Iterator[str]:
         if group.cancel_owed is not bool(group.owed):
             yield f"{group.key} owes {group.owed!r} and says {group.cancel_owed}"
         if group.cancel_owed and (group.downstream, group.name) not in open_lines:
-            yield f"{group.key} owes cancels that nobody will pay"
+            yield f"{group.key} owes cancels, but nothing is queued to carry them out"
 
 
 def _cancelled(whole: Whole) -> Iterator[str]:

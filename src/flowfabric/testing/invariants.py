@@ -88,10 +88,10 @@ def _broken_end(loaded: Loaded, picture: Picture) -> Iterator[str]:
     """Whoever waits for it hears what the row and the record of its last attempt say."""
     row, end = loaded.head, picture.ends.get(loaded.head.id)
     if end is None or (end.state, end.detail) != (row.state, row.outcome_detail):
-        yield f"is {row.state}, but whoever waits for it hears {end}"
+        yield f"is {row.state}, but a waiting caller hears {end}"
     results = [attempt.result for attempt in loaded.attempts if attempt.attempt == row.attempt]
     if row.state is State.COMPLETED and end is not None and [end.result] != results:
-        yield f"completed with {results}, but whoever waits for it hears {end.result!r}"
+        yield f"completed with {results}, but a waiting caller hears {end.result!r}"
 
 
 def _broken_times(row: Execution, now_ms: int, skew_ms: int) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _released(id: ExecutionId, view: View, over: Mapping[ExecutionId, int]) -> I
             and over.get(edge.upstream, -1) < edge.generation
         ]
         if is_drawn and not to_come:
-            yield "waits for nobody who has not ended, and no line is left to tell it"
+            yield "all dependencies finished and nothing is queued to release it"
 
 
 def _facts(loaded: Loaded, now_ms: int) -> Iterator[str]:

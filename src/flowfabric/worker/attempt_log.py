@@ -64,7 +64,10 @@ class AttemptLog:
             self._lines += 1
             self._chars += len(text)
             if self._lines > LINES_MAX or self._chars > CHARS_MAX:
-                level, text = "WARNING", "this attempt logged too much; further lines are not kept"
+                level, text = (
+                    "WARNING",
+                    "log limit of this attempt reached; further lines are not kept",
+                )
             self._new.append(AttemptLine(self._now_ms(), level, text))
         self._on_line()
 

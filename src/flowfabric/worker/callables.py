@@ -13,7 +13,7 @@ from flowfabric.errors import InvalidInput
 _LAMBDA = "<lambda>"
 _LOCALS = "<locals>"
 _MAIN = "__main__"
-_NAME_HINT = "give it one: app.task('name')(...)"
+_NAME_HINT = "name it: app.task('name')(...)"
 
 
 def callable_of(given: object) -> Callable[..., object]:
@@ -22,7 +22,7 @@ def callable_of(given: object) -> Callable[..., object]:
         given = given.__func__
     if isinstance(given, classmethod):
         raise InvalidInput(
-            f"{given.__func__.__qualname__} is a class method that has no class yet",
+            f"{given.__func__.__qualname__} is a class method whose class does not exist yet",
             field="function",
             hint="register it after its class: app.task(TheClass.method)",
         )
@@ -65,7 +65,7 @@ def require_task(
     body = body_of(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise InvalidInput(
-            f"task {name!r} is a generator function: what it yields is no result",
+            f"task {name!r} is a generator function, which returns no result",
             field="function",
             hint="collect what it yields, and return the list",
         )

@@ -37,7 +37,7 @@ def annotations_of(name: str, function: Callable[..., object]) -> dict[str, Any]
         raise InvalidInput(
             f"the annotations of task {name!r} cannot be read: {error}",
             field="annotations",
-            hint="define the types it names at module level",
+            hint="define its types at module level",
         ) from error
 
 
@@ -209,7 +209,7 @@ class ResultCodec:
             found = endless(result, _RESULT, self._conversion) or Difference(
                 f"{_RESULT}.{path}".replace(".[", "[").rstrip("."),
                 f"expected {kind.text}, got {type(result).__name__}: {error}",
-                "correct the annotation, or what is returned",
+                "correct the annotation or the returned value",
             )
         else:
             found = difference(result, back, kind.shape, _RESULT, conversion=self._conversion)
@@ -226,7 +226,7 @@ class ResultCodec:
             return self._kind.decoder.decode(body)
         except msgspec.DecodeError as error:
             raise InvalidInput(
-                f"task {self._task!r} returned something else than it is annotated with: {error}",
+                f"task {self._task!r} returned a value of another type than annotated: {error}",
                 field="result",
                 hint="correct the annotation; `app.handle(id)` reads the result without types",
             ) from error

@@ -14,7 +14,7 @@ from flowfabric.worker.progress import Progress
 
 
 class Context:
-    """Passed to a task whose first parameter is annotated with it."""
+    """What a task gets whose first parameter is annotated with `Context`."""
 
     def __init__(self, lease: Lease, progress: Progress, kept: AttemptLog) -> None:
         self._lease = lease
@@ -41,20 +41,20 @@ class Context:
 
     @property
     def retries(self) -> int:
-        """How often it was tried again after a failure."""
+        """How many retries there were so far."""
         return self._lease.head.retry_count
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the execution must have ended, if there is such a time."""
+        """The deadline in milliseconds since 1970; None without one."""
         return self._lease.head.deadline_ms
 
     def progress(self, pct: int | None = None, message: str | None = None) -> Awaitable[None]:
-        """Say how far it is, for people who watch; what is not said stays as it was.
+        """Store the progress, for people who watch; an omitted value stays as it was.
 
         `await ctx.progress(50)` in an async task; in a plain function the call alone does it.
-        `pct` is a whole number from 0 to 100. Raises `LeaseLost` when the work is not yours
-        any more, and `ExecutionNotActive` when it was ended.
+        `pct` is a whole number from 0 to 100. Raises `LeaseLost` when the lease was lost, and
+        `ExecutionNotActive` when the execution has ended.
         """
         text = None if message is None else str(message)
         return self._progress(self._lease, _whole(pct), text)
@@ -64,7 +64,9 @@ def _whole(pct: object) -> int | None:
     if pct is None or (isinstance(pct, int) and not isinstance(pct, bool)):
         return pct
     raise InvalidInput(
-        f"{pct!r} is not a whole number", field="pct", hint="0 to 100, as in round(share)"
+        f"progress must be a whole number (got {pct!r})",
+        field="pct",
+        hint="use 0 to 100, for example round(share)",
     )
 
 

@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 
     path: str
     problem: str
-    hint: str = "annotate it with the type that it has, or use JSON values"
+    hint: str = "annotate it with its type, or use JSON values"
 
 
 def difference(
@@ -143,7 +143,7 @@ class _Look:
         if ours == theirs:
             return None
         problem = f"{_changed(given, back)}, by its TypeHook"
-        return Difference(path, problem, "decode must make again what encode was given")
+        return Difference(path, problem, "decode must restore the value that encode was given")
 
     def _unvalidated(self, given: object, back: object, path: str) -> Difference | None:
         """Of a model in its plain form: its validators decide what a value becomes, but nothing
@@ -221,7 +221,7 @@ class _Look:
 def _members(given: object, back: set[object] | frozenset[object], path: str) -> Difference | None:
     """Of a set, given as one or listed: each value of the list is then a member of its own."""
     is_same = given == back if isinstance(given, _SETS) else _size(given) == len(back)
-    return None if is_same else Difference(path, "has values that would arrive as others")
+    return None if is_same else Difference(path, "has values that would change")
 
 
 def _size(listed: object) -> int:
@@ -235,12 +235,12 @@ def _changed(given: object, back: object) -> str:
 
 
 def _lost(path: str) -> Difference:
-    return Difference(path, "would be lost", "use keys of the annotated type, and only such")
+    return Difference(path, "would be lost", "use only keys of the annotated type")
 
 
 def _not_finite(path: str, number: float) -> Difference:
     problem = f"is {number}, which cannot be stored: JSON has finite numbers only"
-    return Difference(path, problem, "use None, or a text, in its place")
+    return Difference(path, problem, "use None or a text instead")
 
 
 def _is_kin(given: object, back: object) -> bool:

@@ -123,7 +123,7 @@ class Finisher:
             return Followed(lost, [], follow is not None)
         except Exception as error:
             # Not the store's trouble but that of one of them: it must not take others with it.
-            logger.exception("outcomes could not be stored", extra={"outcomes": len(outcomes)})
+            logger.exception("could not store outcomes", extra={"outcomes": len(outcomes)})
             if len(outcomes) == 1:
                 return Followed([_unstored(outcomes[0], error)], [], follow is not None)
         each = [await self._store([one], None) for one in outcomes]
@@ -140,7 +140,7 @@ class Finisher:
             except (StoreUnavailable, OSError) as error:
                 is_unanswered = follow is not None
                 logger.warning(
-                    "outcomes could not be stored yet: %s",
+                    "could not store outcomes, trying again: %s",
                     error,
                     extra={"outcomes": len(outcomes)},
                 )
@@ -160,5 +160,5 @@ class Finisher:
 
 def _unstored(outcome: Outcome, error: Exception) -> Finished:
     """Nobody will hear of it: its lease runs out, and the work is done again."""
-    lost = StoreUnavailable(f"the outcome could not be stored: {error}")
+    lost = StoreUnavailable(f"could not store the outcome: {error}")
     return Finished(id=outcome.lease.id, state=None, error=lost)

@@ -54,7 +54,7 @@ class Handler:
                 )
             if hints.get(parameter.name) is Context:
                 raise InvalidInput(
-                    f"task {name!r} takes its context as {parameter.name!r}",
+                    f"task {name!r} takes its context as {parameter.name!r}, not first",
                     field=parameter.name,
                     hint="the context must be the first parameter",
                 )
@@ -120,7 +120,7 @@ def _signature(name: str, function: Callable[..., object]) -> inspect.Signature:
         return inspect.signature(function)
     except ValueError as error:
         raise InvalidInput(
-            f"task {name!r} does not say what it takes: {error}",
+            f"task {name!r} has no readable signature: {error}",
             field="function",
             hint="wrap it in a function of your own",
         ) from error

@@ -69,7 +69,9 @@ class Heartbeat:
         try:
             await self._registration.beat(self._about.seen(now_ms, self._busy(), self._tasks))
         except FlowFabricError as error:
-            logger.warning("the worker could not say that it lives", extra={"error": error.code})
+            logger.warning(
+                "could not write the heartbeat of the worker", extra={"error": error.code}
+            )
         return HEARTBEAT_SECONDS
 
     async def stop(self) -> None:
@@ -82,7 +84,7 @@ class Heartbeat:
                     await asyncio.wait([self._task])
                 await self._registration.end()
         except (TimeoutError, FlowFabricError) as error:
-            logger.debug("the worker stays registered until it expires: %r", error)
+            logger.debug("could not unregister the worker; its entry expires: %r", error)
         finally:
             if self._task is not None:
                 self._task.cancel()

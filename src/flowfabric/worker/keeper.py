@@ -80,7 +80,7 @@ class Keeper:
                 answers = await self._engine.renew([lease for lease, _ in held], self._ttl_ms)
         except Exception as error:
             # This thread must outlive whatever happens: without it every lease would be lost.
-            logger.warning("leases could not be renewed: %r", error, extra={"leases": len(held)})
+            logger.warning("could not renew leases: %r", error, extra={"leases": len(held)})
             self._give_up_overdue()
             return False
         for answer in answers:

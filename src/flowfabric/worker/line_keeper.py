@@ -68,7 +68,7 @@ class LineKeeper:
             answers = await self._engine.append([(log.lease, e) for log, e in batch])
         except Exception as error:
             # Lines are for people: whatever is wrong with them must not stop the work.
-            logger.warning("log lines could not be stored yet: %r", error)
+            logger.warning("could not store log lines, trying again: %r", error)
             return
         for (log, entries), is_written in zip(batch, answers, strict=True):
             log.stored(entries)

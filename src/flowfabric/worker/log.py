@@ -74,7 +74,7 @@ class WorkerLog:
             self._failed(outcome, answer, now_ms, member)
         elif isinstance(outcome, Delayed) and outcome.unread:
             head = outcome.lease.head
-            text = "task %s cannot be read here: execution %s; handed back for %s: %s"
+            text = "cannot read the arguments of task %s: execution %s; handed back for %s: %s"
             pause = format_ms(max(outcome.until_ms - now_ms, 0))
             about = self._about(outcome.lease) | {"category": UNREAD}
             logger.warning(text, head.kind, head.id, pause, outcome.unread, extra=about)
@@ -98,7 +98,7 @@ class WorkerLog:
         else:
             pause = max((answer.until_ms or now_ms) - now_ms, 0)
             about |= {"next_attempt": answer.next_attempt, "pause_ms": pause}
-            text = "task %s failed: execution %s, attempt %d; next try in %s: %s"
+            text = "task %s failed: execution %s, attempt %d; retry in %s: %s"
             logger.warning(text, *said, format_ms(pause), shown, extra=about)
 
     def lost(self, lease: Lease, error: FlowFabricError) -> None:

@@ -61,12 +61,12 @@ def _wait(sent: futures.Future[None]) -> None:
     try:
         sent.result(WAIT_SECONDS)
     except futures.CancelledError as error:
-        raise LeaseLost("the worker of this attempt stops") from error
+        raise LeaseLost("the worker of this attempt is stopping") from error
     except TimeoutError as error:
         if sent.done():
             raise
         sent.cancel()
         raise StoreUnavailable(
             f"progress was not stored within {WAIT_SECONDS:g} s",
-            hint="an async task may block the event loop of this worker; look at its log",
+            hint="an async task may block the event loop of this worker; check its log",
         ) from error

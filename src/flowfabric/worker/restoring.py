@@ -81,7 +81,7 @@ async def _answer(asked: _Tags, lease: Lease) -> dict[str, str]:
         return from_tags((await asyncio.shield(asked)).get(lease.id, {}))
     except FlowFabricError as error:
         logger.warning(
-            "the context of %s could not be read: %s",
+            "could not read the context of %s: %s",
             lease.id,
             error,
             extra={"execution": lease.id, "error": error.code},

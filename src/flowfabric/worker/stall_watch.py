@@ -66,7 +66,7 @@ class StallWatch:
         del frame
         about = {"worker": self._worker, "task": task, "function": place}
         logger.warning(
-            "the event loop is blocked for %.1f s by %s; await instead, or use a plain `def` task",
+            "the event loop has been blocked for %.1f s by %s; await, or use a plain `def` task",
             time.monotonic() - asked,
             place,
             extra=about,

@@ -165,7 +165,7 @@ class Annotations:
         for each in inside:
             if isinstance(each, type) and each in self._hooks and _is_written(each):
                 raise TypeError(
-                    f"{record.__name__} has a field of type {each.__name__}, and inside of records"
+                    f"{record.__name__} has a field of type {each.__name__}, and inside records"
                     f" the TypeHook of {each.__name__} is not used; add one for {record.__name__}"
                 )
 

@@ -45,7 +45,7 @@ class DaemonThreads(Executor):
 
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("no calls after the shutdown")
+                raise RuntimeError("the threads of the worker are shut down")
             self._calls.put(call)
             self._grow()
         return future

@@ -24,7 +24,7 @@ _FIXED = frozenset(
 
 
 class TypeHook:
-    """How one type travels: `encode` makes a JSON value of an instance, `decode` reads it again.
+    """How one type is stored: `encode` makes a JSON value of an instance, `decode` reads it again.
 
     What `encode` leaves out is lost. Both run wherever values are written or read: in the process
     that starts the task, in the worker, and where the result is read.
@@ -48,13 +48,13 @@ class TypeHook:
                 raise InvalidInput(
                     f"{name} of {type_.__name__} must be a function (got {function!r})",
                     field=name,
-                    hint="encode=str, or a function of one value",
+                    hint="pass a function of one value, such as str",
                 )
         if type_ in _FIXED:
             raise InvalidInput(
-                f"{type_.__name__} travels without a TypeHook",
+                f"{type_.__name__} needs no TypeHook",
                 field="types",
-                hint="hook a class of your own; docs/reference/values.md lists how types travel",
+                hint="use hooks for other classes; docs/reference/values.md lists the types",
             )
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ def hooks_by_type(hooks: Iterable[TypeHook]) -> dict[type[object], TypeHook]:
             raise InvalidInput(
                 f"expected a TypeHook, got {hook!r}",
                 field="types",
-                hint="types=[TypeHook(Money, encode=..., decode=...)]",
+                hint="use types=[TypeHook(Money, encode=..., decode=...)]",
             )
         if hook.type in found:
             raise InvalidInput(

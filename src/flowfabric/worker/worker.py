@@ -264,7 +264,7 @@ class Worker:
         try:
             leases = await self._ask(self._lanes, room, token, is_repeated=is_repeated)
         except StoreUnavailable as error:
-            logger.warning("nothing could be claimed", extra={"error": error.code})
+            logger.warning("claim failed", extra={"error": error.code})
             return []
         except Corrupt:
             # What it took cannot be worked on; the engine has ended and logged it.
@@ -343,11 +343,11 @@ class Worker:
             outcome = Released(lease) if self._is_handing_back and is_over else None
             if self._is_handing_back and not is_over:
                 self._log_left(
-                    lease, "the thread of its task {task!r} still runs; its lease runs out"
+                    lease, "the thread of its task {task!r} still runs; its lease will expire"
                 )
         except Exception as error:
             # Somebody must say what became of the lease, else it would be renewed for ever.
-            logger.exception("an attempt broke", extra={"execution": lease.id})
+            logger.exception("the worker failed to run an attempt", extra={"execution": lease.id})
             outcome = failed(lease, error, HANDLER_PANIC)
         finally:
             del self._running[lease.head.id, lease.head.epoch]
@@ -427,7 +427,10 @@ class Worker:
             try:
                 leases = await self._ask((), BATCH_LIMIT, token, is_repeated=True)
             except FlowFabricError as error:
-                logger.warning("a claim stays unanswered", extra={"error": error.code})
+                logger.warning(
+                    "could not hand back the work of an unanswered claim",
+                    extra={"error": error.code},
+                )
                 return
             for lease in leases:
                 self._finisher.finish(Released(lease))
@@ -446,14 +449,14 @@ class Worker:
         for lease, task in self._running.values():
             # It does not listen; whatever it still says will be refused.
             self._log_left(
-                lease, "its task {task!r} swallowed its cancellation; its lease is given back"
+                lease, "its task {task!r} ignored its cancellation; its lease is released"
             )
             self._finisher.finish(Released(lease))
             leave_behind(task)
 
     def _log_left(self, lease: Lease, why: str) -> None:
         logger.warning(
-            "left %s behind: %s",
+            "abandoned %s: %s",
             lease.id,
             why.format(task=lease.head.kind),
             extra={"execution": lease.id, "task": lease.head.kind, "worker": self.name},
@@ -471,7 +474,7 @@ async def _answer(handed: Handed, lease: Lease) -> list[Passed] | Corrupt | None
         return (await asyncio.shield(handed)).get(lease.id, [])
     except FlowFabricError as error:
         logger.warning(
-            "inputs of %s could not be read: %s",
+            "could not read the inputs of %s: %s",
             lease.id,
             error,
             extra={"execution": lease.id, "error": error.code},

@@ -170,5 +170,5 @@ def test_children_are_found_without_the_files_of_linux(monkeypatch: pytest.Monke
 
 
 def test_a_place_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="no place"):
+    with pytest.raises(StoreUnavailable, match="cannot create a folder"):
         Keeper(str(tmp_path / "gone"))

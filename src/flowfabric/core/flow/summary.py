@@ -98,10 +98,9 @@ def _derive(counts: Mapping[PublicState, int], total: int) -> FlowStatus:
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True):
-    """A flow in one moment. `state` is what people are shown: a cancelled flow is cancelled,
-    whatever its members do; else it is what they make of it. `cancel_requested_ms`: when its cancel
-    was asked for, also while that is still to be carried out. `outcome` is what came of it: success
-    also where whatever did not succeed was absorbed."""
+    """A flow at one moment. `state` counts the members; a cancelled flow is `cancelled` whatever
+    its members do. `cancel_requested_ms`: when its cancel was requested, even if it is not carried
+    out yet. `outcome`: whether the flow succeeded; failures that were absorbed do not count."""
 
     state: FlowStatus
     summary: Summary

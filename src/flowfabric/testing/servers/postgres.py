@@ -257,7 +257,7 @@ def _reachable_folder() -> str:
 
 def _checked(name: str) -> str:
     if not name.replace(".", "_").isidentifier():
-        raise InvalidInput(f"{name!r} is no setting of Postgres", field="settings")
+        raise InvalidInput(f"{name!r} is not a setting of Postgres", field="settings")
     return name
 
 

@@ -82,7 +82,9 @@ class Keeper:
         try:
             answer = self._hear()
             if answer.error is not None:
-                raise StoreUnavailable(f"there is no place for a private server: {answer.error}")
+                raise StoreUnavailable(
+                    f"cannot create a folder for a private server: {answer.error}"
+                )
         except BaseException:
             self.close()
             raise

@@ -144,7 +144,7 @@ def valkey_server(settings: Mapping[str, str] = _NONE) -> Iterator[ValkeyServer]
 
 def _checked(name: str) -> str:
     if not name.replace("-", "_").isidentifier():
-        raise InvalidInput(f"{name!r} is no setting of Valkey", field="settings")
+        raise InvalidInput(f"{name!r} is not a setting of Valkey", field="settings")
     return name
 
 

@@ -56,7 +56,7 @@ def _edge(whole: Whole, edge: Edge, upstream: Execution) -> Iterator[str]:
     if edge.state is EdgeState.PENDING:
         waits_for_this = edge.generation <= upstream.replay_count
         if upstream.state in TERMINAL and waits_for_this and not _is_told(whole, upstream):
-            yield f"{edge.key} is pending, its upstream is {upstream.state}, and no line says so"
+            yield f"{edge.key} is pending, its upstream {upstream.state}, no outbox entry is open"
         return
     if _satisfies(edge.kind, str(edge.outcome)) is not (edge.state is EdgeState.SATISFIED):
         yield f"{edge.key} ({edge.kind}) is {edge.state} by {edge.outcome}"

@@ -71,7 +71,7 @@ class WatchedStore(MemoryStore):
             _require(is_held and before.epoch == guard.epoch, before, f"was written by {guard}")
             _require(is_alive, before, f"was written by a lease until {before.lease_until_ms}")
         else:
-            _require(before.rev == guard.rev, before, f"was written by who saw rev {guard.rev}")
+            _require(before.rev == guard.rev, before, f"was written with the stale rev {guard.rev}")
         super()._write(transition, now_ms)
         row = self._rows[transition.id]
         is_loss = before.state is State.ACTIVE and row.state is not State.ACTIVE
@@ -91,7 +91,7 @@ class WatchedStore(MemoryStore):
                 was = seen[each.id]
                 if was is None or each.rev not in (None, was.rev):
                     known = None if was is None else was.rev
-                    raise Broken(f"flow {each.id}: rev {known}, written by who saw {each.rev}")
+                    raise Broken(f"flow {each.id}: rev {known}, written with rev {each.rev}")
         return done
 
     # -- what goes --------------------------------------------------------------------------
