@@ -106,6 +106,15 @@ async def test_a_bulk_verb_without_a_condition_asks_whether_that_is_meant(
     assert await getattr(app.find(), verb)(everything=True) == (9 if verb == "cancel" else 0)
 
 
+async def test_a_replay_must_say_which_states_it_means(app: App) -> None:
+    await filled(app)
+    await app.find(task="add").cancel()
+    with pytest.raises(InvalidInput, match="what has completed") as refused:
+        await app.find(task="add").replay()
+    assert refused.value.field == "state"
+    assert await app.find(task="add", state="cancelled").replay() == 8
+
+
 async def test_what_cannot_be_purged_is_named_with_why(app: App) -> None:
     @app.task
     async def number(n: int) -> int:
@@ -167,6 +176,7 @@ async def test_handles_pause_resume_and_wait(app: App) -> None:
     ("conditions", "field"),
     [
         ({"state": "melted"}, "state"),
+        ({"state": []}, "state"),
         ({"lane": "a\nb"}, "lane"),
         ({"since": "soon"}, "since"),
         ({"since": datetime(2030, 1, 1)}, "since"),  # noqa: DTZ001

@@ -199,7 +199,7 @@ async def test_an_entry_of_an_index_without_a_record_is_told_of(desk: FlowDesk) 
     async with raw_client(desk.store) as raw:
         assert await raw.remove(await desk.flow())
         assert await raw.remove(await desk.head(order(0).id))
-    with pytest.raises(Corrupt, match=f"execution {order(0).id}.*record is missing"):
+    with pytest.raises(Corrupt, match=f"execution {public_id(order(0).id)}.*record is missing"):
         await desk.store.find(Query())
     with pytest.raises(Corrupt, match=f"flow {FLOW}.*record is missing"):
         await desk.store.find_flows(FlowQuery(namespace="another"))

@@ -14,7 +14,7 @@ from flowfabric.client.listing import Listing
 from flowfabric.client.public_ids import shown
 from flowfabric.core import names
 from flowfabric.core.duration import Span, duration_ms, instant_ms
-from flowfabric.core.ids import ExecutionId, parse_flow_id
+from flowfabric.core.ids import parse_flow_id
 from flowfabric.core.model import Execution, Query
 from flowfabric.core.states import PUBLIC, TERMINAL, PublicState, State
 from flowfabric.engine.engine import Engine
@@ -37,11 +37,9 @@ class Conditions(NamedTuple):
     def is_everything(self) -> bool:
         return self == Conditions(Query())
 
-    def at(self, engine: Engine, after: ExecutionId | None) -> Query:
-        """The query for one page; a span counts back from now."""
-        query = msgspec.structs.replace(
-            self.query, namespace=engine.namespace, after=after, limit=PAGE
-        )
+    def now(self, engine: Engine) -> Query:
+        """The query for the first page; a span counts back from now."""
+        query = msgspec.structs.replace(self.query, namespace=engine.namespace, limit=PAGE)
         if self.back_ms is None:
             return query
         since_ms = engine.clock.now_ms() - self.back_ms
@@ -66,7 +64,7 @@ def conditions(
     query = Query(
         kind=None if task is None else names.task_name(task),
         lane=None if lane is None else names.lane_name(lane),
-        states=() if state is None else tuple(_states(state)),
+        states=() if state is None else _states(state),
         tags={} if tags is None else names.tags(tags),
         flow=None if flow is None else parse_flow_id(flow),
         since_ms=since_ms,
@@ -74,7 +72,17 @@ def conditions(
     return Conditions(query, back_ms)
 
 
-def _states(given: States) -> Iterator[State]:
+def _states(given: States) -> tuple[State, ...]:
+    """Some at least: an empty choice would match everything."""
+    found = tuple(_each_state(given))
+    if not found:
+        raise InvalidInput(
+            "no state is named", field="state", hint="name one or several, or omit it"
+        )
+    return found
+
+
+def _each_state(given: States) -> Iterator[State]:
     """By the words that people are shown, or by those of the engine."""
     for each in [given] if isinstance(given, str) else given:
         word = str(each)
@@ -100,7 +108,7 @@ class Found(Listing[Snapshot]):
     async def count(self) -> int:
         """How many match now."""
         engine = (await self._connect()).engine
-        return await engine.read.count(self._wanted.at(engine, None))
+        return await engine.read.count(self._wanted.now(engine))
 
     async def cancel(
         self,
@@ -128,8 +136,15 @@ class Found(Listing[Snapshot]):
         per_second: int = PER_SECOND,
         progress: Progress | None = None,
     ) -> Changed:
-        """Run those that match and have ended again; options as of `cancel`."""
+        """Run those that match and have ended again; options as of `cancel`. The conditions must
+        say a `state`, so that what has completed runs again only if that is meant."""
         self._require_meant("replay", everything)
+        if not self._wanted.query.states and not everything:
+            raise InvalidInput(
+                "replay would also run what has completed again",
+                field="state",
+                hint="name the states in `find`, as in find(state='failed')",
+            )
         engine = (await self._connect()).engine
         bulk = Bulk(lambda id: engine.replay(id, reason), per_second)
         return await self._run(engine, bulk, lambda row: row.state in TERMINAL, progress)
@@ -175,9 +190,10 @@ class Found(Listing[Snapshot]):
             yield [shown(each) for each in await engine.read.snapshots(heads)]
 
     async def _head_pages(self, engine: Engine) -> AsyncIterator[list[Execution]]:
-        after: ExecutionId | None = None
+        query = self._wanted.now(engine)
         is_more = True
         while is_more:
-            page = await engine.read.find(self._wanted.at(engine, after))
+            page = await engine.read.find(query)
             yield page.items
-            is_more, after = page.cursor is not None, page.cursor
+            is_more = page.cursor is not None
+            query = msgspec.structs.replace(query, after=page.cursor)
