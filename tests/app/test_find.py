@@ -109,7 +109,7 @@ async def test_a_bulk_verb_without_a_condition_asks_whether_that_is_meant(
 async def test_a_replay_must_say_which_states_it_means(app: App) -> None:
     await filled(app)
     await app.find(task="add").cancel()
-    with pytest.raises(InvalidInput, match="what has completed") as refused:
+    with pytest.raises(InvalidInput, match="completed executions") as refused:
         await app.find(task="add").replay()
     assert refused.value.field == "state"
     assert await app.find(task="add", state="cancelled").replay() == 8

@@ -206,7 +206,7 @@ async def test_a_result_timeout_leaves_it_running(app: App) -> None:
     async with running(app):
         handle = await work.start()
         await gate.reached.wait()
-        with pytest.raises(ResultTimeout, match=r"has not ended in 0\.0 s") as late:
+        with pytest.raises(ResultTimeout, match=r"has not ended within 0\.0 s") as late:
             await handle.result(timeout=0)
         assert late.value.hint
         assert (await handle.status()).public_state is PublicState.ACTIVE

@@ -140,7 +140,8 @@ SCHEMES = "use sqlite:///file.db, postgresql://, valkey://, valkey+cluster:// or
         (
             ("db", "size", "--store", "postgresql://x/y?shema=z"),
             (
-                "Error: url: unknown option 'shema' (known: schema, pooler, host, port, sslmode, "
+                "Error: url: unknown option 'shema' "
+                "(known options: schema, pooler, host, port, sslmode, "
                 "sslcert, sslkey, sslrootcert)\n"
             ),
         ),

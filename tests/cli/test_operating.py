@@ -242,7 +242,7 @@ def test_run_says_what_is_wrong(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
     target = ("run", "operated_shop:app")
     unknown = command(*target, "ad")
     assert unknown.returncode == 2
-    assert "known: add, broken" in unknown.stderr
+    assert "known tasks: add, broken" in unknown.stderr
     assert command(*target, "add", "{").returncode == 2
     assert command(*target, "add", "5").returncode == 2
     assert command(*target, "add", '["x"]').returncode == 2

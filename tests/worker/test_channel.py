@@ -82,7 +82,7 @@ def test_what_is_said_after_the_end_is_dropped_or_refused(ends: tuple[Channel, W
     context.log.info("in time")
     channel.end(Returned(b"1"))
     context.log.info("too late")
-    with pytest.raises(LeaseLost, match="the attempt is over"):
+    with pytest.raises(LeaseLost, match="the attempt has ended"):
         context.progress(50)
     assert [worker.hears(), worker.hears()] == [
         Line("flowfabric.task", logging.INFO, "in time"),
@@ -129,7 +129,7 @@ def test_progress_without_a_worker_is_refused(ends: tuple[Channel, Worker]) -> N
     worker.say(JOB)
     channel.next_job()
     worker._connection.shutdown(socket.SHUT_WR)
-    with pytest.raises(LeaseLost, match="has gone"):
+    with pytest.raises(LeaseLost, match="has ended"):
         channel.progress(1, None)
 
 

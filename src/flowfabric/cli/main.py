@@ -33,7 +33,7 @@ Examples:
   ff demo                            kill a worker and see its work finished by another
   ff worker shop:app                 run the tasks of an app
   ff run shop:app add '[1, 2]'       run one task and print its result
-  ff ps --watch                      what has not ended
+  ff ps --watch                      list unfinished work
   ff show ID                         attempts, tracebacks, events, or a flow as a tree
   ff db size                         rows and space of a store
   ff doctor                          the problems of a store, if any

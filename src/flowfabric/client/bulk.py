@@ -40,7 +40,9 @@ class Bulk:
     def __init__(self, change: Change, per_second: int) -> None:
         if per_second < 1:
             raise InvalidInput(
-                f"{per_second!r} is not a rate", field="per_second", hint="1 or more in a second"
+                f"per_second must be at least 1 (got {per_second!r})",
+                field="per_second",
+                hint="use 1 or more",
             )
         self._change = change
         self._per_second = per_second

@@ -77,7 +77,7 @@ def _states(given: States) -> tuple[State, ...]:
     found = tuple(_each_state(given))
     if not found:
         raise InvalidInput(
-            "no state is named", field="state", hint="name one or several, or omit it"
+            "the list of states is empty", field="state", hint="name at least one state, or omit it"
         )
     return found
 
@@ -91,7 +91,9 @@ def _each_state(given: States) -> Iterator[State]:
         ]
         if not found:
             raise InvalidInput(
-                f"unknown state {word!r}", field="state", hint=f"one of {', '.join(PublicState)}"
+                f"unknown state {word!r}",
+                field="state",
+                hint=f"use one of {', '.join(PublicState)}",
             )
         yield from found
 
@@ -141,7 +143,7 @@ class Found(Listing[Snapshot]):
         self._require_meant("replay", everything)
         if not self._wanted.query.states and not everything:
             raise InvalidInput(
-                "replay would also run what has completed again",
+                "this replay would also repeat completed executions",
                 field="state",
                 hint="name the states in `find`, as in find(state='failed')",
             )

@@ -109,8 +109,8 @@ class FlowHandle:
                 await self._all_ended(desk, members)
         except TimeoutError:
             raise ResultTimeout(
-                f"flow {self.id} has not ended in {limit} s",
-                hint="it goes on; wait again, or ask `status` which members are left",
+                f"flow {self.id} has not ended within {limit} s",
+                hint="it goes on; call `wait()` again, or `members()` for what is left",
             ) from None
         return await desk.engine.flows.counted(self.id)
 

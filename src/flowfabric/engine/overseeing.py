@@ -226,8 +226,8 @@ class Overseeing:
 
         if seen.id in (await persistently(self.clock, once)).kept:
             raise Refused(
-                f"the idempotency key of execution {seen.id} still counts",
-                hint="it is deleted when the key's window is over",
+                f"the idempotency key of execution {seen.id} is still valid",
+                hint="it is deleted after the key expires",
             )
 
     async def set_lane(self, name: str, state: LaneState) -> None:

@@ -60,7 +60,7 @@ def enter(
         manager.__enter__()
     except Exception:
         logger.exception(
-            "the context of %s was not restored", lease.id, extra={"execution": lease.id}
+            "could not restore the context of %s", lease.id, extra={"execution": lease.id}
         )
         return None
     return manager
@@ -73,7 +73,9 @@ def leave(entered: AbstractContextManager[object] | None, lease: Lease) -> None:
     try:
         entered.__exit__(None, None, None)
     except Exception:
-        logger.exception("the context of %s was not left", lease.id, extra={"execution": lease.id})
+        logger.exception(
+            "could not leave the context of %s", lease.id, extra={"execution": lease.id}
+        )
 
 
 async def _answer(asked: _Tags, lease: Lease) -> dict[str, str]:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from flowfabric.client.bulk import Changed
     from flowfabric.client.finding import Found
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="What to change.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of executions.")]
 Reason = Annotated[str, typer.Option(help="Why, kept with the execution.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what matches.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line.")]
 
@@ -177,9 +177,9 @@ def _change(
     verb: str, ids: list[str], filters: Filters, where: Where, *, one: One, many: Many
 ) -> None:
     if bool(ids) is not filters.is_empty:
-        problem = "ids or conditions, not both" if ids else "what is meant is not said"
+        problem = "pass ids or conditions, not both" if ids else "no ids and no conditions"
         raise InvalidInput(
-            f"{verb}: {problem}", field="ids", hint=f"ff {verb} ID, or ff {verb} --task NAME"
+            f"{verb}: {problem}", field="ids", hint=f"use `ff {verb} ID` or `ff {verb} --task NAME`"
         )
 
     async def work(app: App) -> Changed:

@@ -57,7 +57,7 @@ def _tags(texts: list[str]) -> dict[str, str]:
         key, mark, value = text.partition("=")
         if not mark:
             raise InvalidInput(
-                f"expected KEY=VALUE, got {text!r}", field="tag", hint="--tag shop.tenant=acme"
+                f"expected KEY=VALUE, got {text!r}", field="tag", hint="use --tag shop.tenant=acme"
             )
         tags[key] = value
     return tags

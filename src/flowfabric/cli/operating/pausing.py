@@ -105,7 +105,7 @@ async def _set_lanes(app: App, names: list[str], state: LaneState) -> None:
 def _require_some(verb: str, ids: list[str] | None, lanes: list[str] | None) -> None:
     if not ids and not lanes:
         raise InvalidInput(
-            "nothing to change was named",
+            "no id and no lane",
             field="ids",
-            hint=f"ff {verb} ID, or ff {verb} --lane NAME",
+            hint=f"use `ff {verb} ID` or `ff {verb} --lane NAME`",
         )

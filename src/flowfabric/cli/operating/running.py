@@ -34,8 +34,10 @@ _Here = Annotated[
     bool, typer.Option("--here", help="Run a worker in this process, even if others are alive.")
 ]
 _Timeout = Annotated[str, typer.Option(help="Stop waiting after this span: 30s, 5m.")]
-_Key = Annotated[str, typer.Option("--key", help="An idempotency key: again with it, no new run.")]
-_Lane = Annotated[str, typer.Option("--lane", help="Another lane than the task's.")]
+_Key = Annotated[
+    str, typer.Option("--key", help="An idempotency key: the same key returns the same execution.")
+]
+_Lane = Annotated[str, typer.Option("--lane", help="The lane, if not that of the task.")]
 _Delay = Annotated[str, typer.Option("--delay", help="Begin after this span.")]
 
 
@@ -66,7 +68,9 @@ def run(
     wanted = found.tasks.get(task)
     if wanted is None:
         known = ", ".join(sorted(found.tasks)) or "none"
-        raise InvalidInput(f"{app} has no task {task!r}", field="task", hint=f"known: {known}")
+        raise InvalidInput(
+            f"{app} has no task {task!r}", field="task", hint=f"known tasks: {known}"
+        )
     chosen = wanted.options(idempotency_key=key or None, lane=lane or None, delay=delay or None)
     try:
         event_loop.run(

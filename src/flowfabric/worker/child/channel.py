@@ -51,11 +51,11 @@ class Channel:
         """Until the worker has stored it; raises what the worker met."""
         with self._lock:
             if self._is_over:
-                raise LeaseLost("the attempt is over")
+                raise LeaseLost("the attempt has ended")
             self._connection.sendall(framed(Said(pct, message)))
             heard = self._receive()
         if not isinstance(heard, Heard):
-            raise LeaseLost("the worker of this attempt has gone")
+            raise LeaseLost("the worker of this attempt has ended")
         if heard.error:
             raise _error_of(heard)
 

@@ -49,7 +49,7 @@ def origin_of(task: str, function: Callable[..., object]) -> Origin:
     if not isinstance(module, str) or not isinstance(qualname, str):
         raise _unreachable(task, f"{function!r} is not a function of a module")
     if "<" in qualname:
-        raise _unreachable(task, f"{qualname} is a lambda, or defined inside of a function")
+        raise _unreachable(task, f"{qualname} is a lambda, or defined inside a function")
     if module == _MAIN and not main_place():
         raise _unreachable(task, "it is defined in a notebook or an interactive session")
     return Origin(module, qualname)
