@@ -164,7 +164,8 @@ async def test_handles_pause_resume_and_wait(app: App) -> None:
         other = await number.start(2)
         assert (await other.wait()).public_state is PublicState.COMPLETED
         assert (await handle.status()).public_state is PublicState.WAITING
-        assert await handle.resume() is await handle.resume()
+        await handle.resume()
+        await handle.resume()
         assert await handle.result(timeout="60s") == 1
         with pytest.raises(ExecutionNotActive):
             await handle.pause()

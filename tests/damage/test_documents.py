@@ -87,10 +87,12 @@ async def test_words_without_a_document_are_found_by_a_deep_look(
     assert await store.inspect() == []
     async with raw_client(store) as raw:
         assert await raw.remove(spoilt)
-    assert await store.inspect() == [Damage("table document_word", "1 rows of it belong to nobody")]
+    assert await store.inspect() == [
+        Damage("table document_word", "1 rows have lost the record that they belong to")
+    ]
 
 
-MISSING = Damage("table document_word", "1 words of documents are missing in it")
+MISSING = Damage("table document_word", "1 words of documents have no row")
 STRANGE = Damage("table document_word", "1 rows of it are no words of their documents")
 
 

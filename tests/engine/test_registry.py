@@ -177,7 +177,7 @@ async def test_what_is_unserved_later_is_warned_of_then_and_looked_at_less_and_l
         desk.clock.advance(PATIENCE_MAX_MS)
         await waits.look([id])
     assert caplog.messages == [
-        f"waiting for {id}: no live worker serves lane `main`; no worker is alive"
+        f"waiting for {public_id(id)}: no live worker serves lane `main`; no worker is alive"
     ]
 
 

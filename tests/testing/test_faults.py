@@ -95,6 +95,10 @@ class Caller:
                 return await store.due(self.clock.now_ms() + 10**6, 10)
             case Verb.FIND:
                 return await store.find(Query())
+            case Verb.COUNT:
+                return await store.count(Query())
+            case Verb.QUEUES:
+                return await store.queues(NAMESPACE, "", 10, 10)
             case Verb.TAIL:
                 return await store.tail(Feed())
             case Verb.LANES:

@@ -85,11 +85,14 @@ async def work(url: str, seed: int, clock: Clock) -> None:
     """Work until killed, whatever becomes of the server meanwhile."""
     chance = random.Random(seed)
     engine = Engine(open_store(url, clock=clock), clock=clock)
-    await engine.open()
+    is_open = False
     document: Document | None = None
     answered_at = monotonic()
     while True:
         try:
+            if not is_open:
+                await engine.open()
+                is_open = True
             await _submit(engine, chance)
             document = await _put(engine, f"crash-{seed}", document)
             await _work_off(engine, chance, f"crash-{seed}")
