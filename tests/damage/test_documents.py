@@ -93,7 +93,7 @@ async def test_words_without_a_document_are_found_by_a_deep_look(
 
 
 MISSING = Damage("table document_word", "1 words of documents have no row")
-STRANGE = Damage("table document_word", "1 rows of it are no words of their documents")
+STRANGE = Damage("table document_word", "1 rows match no word of their document")
 
 
 @pytest.mark.parametrize("store_kind", ["sqlite", "postgres"])

@@ -224,29 +224,29 @@ WHERE h.now_ms - h.since_ms >= :older_than_ms::bigint ORDER BY h.since_ms, h.nam
 -- What the server knows of damaged pages, and how many rows have lost what they belong to.
 SELECT 'the server' AS subject, 'pages failed their checksum' AS what, coalesce(sum(checksum_failures), 0) AS count
 FROM pg_stat_database WHERE datname = current_database()
-UNION ALL SELECT 'table attempt', 'rows of it belong to nobody', count(*) FROM {schema}.attempt AS x
+UNION ALL SELECT 'table attempt', 'rows have lost the record that they belong to', count(*) FROM {schema}.attempt AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
-UNION ALL SELECT 'table tag', 'rows of it belong to nobody', count(*) FROM {schema}.tag AS x
+UNION ALL SELECT 'table tag', 'rows have lost the record that they belong to', count(*) FROM {schema}.tag AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
-UNION ALL SELECT 'table entry', 'rows of it belong to nobody', count(*) FROM {schema}.entry AS x
+UNION ALL SELECT 'table entry', 'rows have lost the record that they belong to', count(*) FROM {schema}.entry AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
-UNION ALL SELECT 'table log', 'rows of it belong to nobody', count(*) FROM {schema}.log AS x
+UNION ALL SELECT 'table log', 'rows have lost the record that they belong to', count(*) FROM {schema}.log AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.execution AS e WHERE e.n = x.n)
-UNION ALL SELECT 'table edge', 'rows of it belong to nobody', count(*) FROM {schema}.edge AS x
+UNION ALL SELECT 'table edge', 'rows have lost the record that they belong to', count(*) FROM {schema}.edge AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
-UNION ALL SELECT 'table edge_group', 'rows of it belong to nobody', count(*) FROM {schema}.edge_group AS x
+UNION ALL SELECT 'table edge_group', 'rows have lost the record that they belong to', count(*) FROM {schema}.edge_group AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
-UNION ALL SELECT 'table line', 'rows of it belong to nobody', count(*) FROM {schema}.line AS x
+UNION ALL SELECT 'table line', 'rows have lost the record that they belong to', count(*) FROM {schema}.line AS x
 WHERE NOT EXISTS (SELECT FROM {schema}.flow AS f WHERE f.id = x.flow)
-UNION ALL SELECT 'table document_word', 'rows of it belong to nobody', count(*)
+UNION ALL SELECT 'table document_word', 'rows have lost the record that they belong to', count(*)
 FROM {schema}.document_word AS x WHERE NOT EXISTS (
     SELECT FROM {schema}.document AS d
     WHERE d.kind = x.kind AND d.namespace = x.namespace AND d.name = x.name
 )
-UNION ALL SELECT 'table document_word', 'rows of it are no words of their documents', count(*)
+UNION ALL SELECT 'table document_word', 'rows match no word of their document', count(*)
 FROM {schema}.document_word AS x JOIN {schema}.document AS d USING (kind, namespace, name)
 WHERE x.word <> ALL (d.words)
-UNION ALL SELECT 'table document_word', 'words of documents are missing in it', count(*)
+UNION ALL SELECT 'table document_word', 'words of documents have no row', count(*)
 FROM {schema}.document AS d CROSS JOIN LATERAL unnest(d.words) AS w (word) WHERE NOT EXISTS (
     SELECT FROM {schema}.document_word AS x
     WHERE x.kind = d.kind AND x.namespace = d.namespace AND x.name = d.name AND x.word = w.word
