@@ -62,7 +62,7 @@ class Called:
 
 
 UNREACHABLE: dict[str, tuple[Callable[[], Any], str]] = {
-    "a lambda": (lambda: lambda: None, "<lambda> is a lambda, or defined inside of a function"),
+    "a lambda": (lambda: lambda: None, "<lambda> is a lambda, or defined inside a function"),
     "a function in another": (closure, "closure.<locals>.inside is a lambda, or defined"),
     "a partial": (lambda: partial(isolating.raised, "x"), "is not a function of a module"),
     "an object": (Called, "is not a function of a module"),
